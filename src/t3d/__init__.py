@@ -1,0 +1,41 @@
+"""T3D: Twin Delayed Deep Deterministic policy gradient (TD3), to read, trust, run and use.
+
+The public names are here, flat. Each is imported when it is first used, so that
+`import t3d` and `t3d --help` are quick.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from t3d.config import Config as Config
+    from t3d.errors import T3DError as T3DError
+    from t3d.learn.networks import Actor as Actor
+    from t3d.learn.networks import Critic as Critic
+    from t3d.learn.replay import Batch as Batch
+    from t3d.learn.replay import ReplayBuffer as ReplayBuffer
+    from t3d.learn.t3d import T3D as T3D
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Config": "t3d.config",
+    "T3DError": "t3d.errors",
+    "Actor": "t3d.learn.networks",
+    "Critic": "t3d.learn.networks",
+    "Batch": "t3d.learn.replay",
+    "ReplayBuffer": "t3d.learn.replay",
+    "T3D": "t3d.learn.t3d",
+}
+
+__all__ = ["__version__", *_HOME]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 't3d' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,155 @@
+"""Every knob of T3D, once: its name, default, range and one line of help.
+
+The command line, the checks, the run folder and the docs all read this table. To add a knob,
+add a field here and use it; `tests/test_knobs.py` then asks for proof that it does something.
+"""
+
+import dataclasses
+import json
+import math
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from t3d.errors import T3DError
+
+
+def _knob(
+    default: Any,
+    help: str,
+    *,
+    least: float = -math.inf,
+    above: float = -math.inf,
+    most: float = math.inf,
+) -> Any:
+    """A field of `Config` with its range: `least <= value <= most` and `value > above`."""
+    bounds = {"least": least, "above": above, "most": most}
+    return dataclasses.field(default=default, metadata={"help": help, **bounds})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """All settings of one training run. Frozen, and passed whole."""
+
+    env: str = _knob("Pendulum-v1", "Gymnasium id, module:EnvId, or module:callable")
+    steps: int = _knob(1_000_000, "environment steps to train for", least=1)
+    seed: int = _knob(0, "seed of every random stream of the run", least=0, most=2**63 - 1)
+
+    # How to play.
+    num_envs: int = _knob(1, "environments that play at once", least=1, most=4096)
+    env_processes: bool = _knob(False, "give each environment a process of its own")
+    random_steps: int = _knob(10_000, "random steps before the policy plays and learns", least=0)
+    exploration_noise: float = _knob(
+        0.1, "std of the noise on played actions, in half-ranges", least=0, most=10
+    )
+
+    # The memory.
+    capacity: int = _knob(1_000_000, "transitions the replay memory holds", least=1)
+
+    # How to learn.
+    train_after: Literal["step", "episode"] = _knob(
+        "step", "learn after every step, or in a burst after every episode"
+    )
+    updates_per_step: float = _knob(
+        1.0, "updates per environment step, also below 1", least=0, most=1000
+    )
+    batch_size: int = _knob(256, "transitions per update", least=1)
+    hidden: tuple[int, ...] = _knob((256, 256), "units of each hidden layer", least=1)
+    learning_rate: float = _knob(3e-4, "Adam's step size, actor and critic", above=0, most=1)
+    discount: float = _knob(0.99, "weight of the next step's value", least=0, most=1)
+    tau: float = _knob(0.005, "share of the model in each target update", above=0, most=1)
+    policy_noise: float = _knob(
+        0.2, "std of the noise on target actions, in half-ranges", least=0, most=10
+    )
+    noise_clip: float = _knob(
+        0.5, "largest noise on target actions, in half-ranges", least=0, most=10
+    )
+    policy_freq: int = _knob(2, "critic updates per actor and target update", least=1)
+
+    # What to measure and keep.
+    eval_every: int = _knob(5_000, "steps between evaluations; 0 for none before the end", least=0)
+    eval_episodes: int = _knob(10, "noiseless episodes per evaluation", least=1)
+    log_every: int = _knob(1_000, "steps between lines in metrics.jsonl", least=1)
+    checkpoint_every: int = _knob(
+        50_000, "steps between checkpoints; 0 for none before the end", least=0
+    )
+    keep_checkpoints: int = _knob(2, "newest checkpoints to keep", least=1)
+
+    # Where to compute.
+    engine: Literal["auto", "reference"] = _knob("auto", "what runs the update")
+    device: str = _knob("cpu", "any device that PyTorch knows: cpu, cuda, mps, cuda:1 ...")
+    threads: int = _knob(0, "CPU threads of the update; 0 for PyTorch's own choice", least=0)
+
+    def __post_init__(self) -> None:
+        """Check every value, and turn whole floats, lists and such into the field's type."""
+        for field in dataclasses.fields(self):
+            value = _checked(field, _TYPES[field.name], getattr(self, field.name))
+            object.__setattr__(self, field.name, value)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "Config":
+        """Build a config from plain values; a name that is no knob is refused."""
+        for name in values:
+            if name not in _TYPES:
+                raise T3DError(f"unknown knob {name!r}{did_you_mean(name, _TYPES)}")
+        return cls(**values)
+
+    def to_json(self) -> str:
+        """The config as readable JSON."""
+        return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
+
+
+_TYPES: dict[str, Any] = get_type_hints(Config)
+
+
+def did_you_mean(name: str, names: Any) -> str:
+    """`; did you mean 'tau'?` if one of `names` is near, else nothing."""
+    near = get_close_matches(name, list(names), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def knob_range(field: "dataclasses.Field[Any]") -> str:
+    """The range of a knob in words; empty if anything of its type goes."""
+    bounds = field.metadata
+    words = []
+    if bounds["above"] > -math.inf:
+        words.append(f"above {bounds['above']:g}")
+    if bounds["least"] > -math.inf:
+        words.append(f"at least {bounds['least']:g}")
+    if bounds["most"] < math.inf:
+        words.append(f"at most {bounds['most']:g}")
+    return " and ".join(words)
+
+
+def _checked(field: "dataclasses.Field[Any]", kind: Any, value: Any) -> Any:
+    """The value as the knob's type and in its range, or an error that says which knob and why."""
+    name = field.name
+    if get_origin(kind) is Literal:
+        if value not in get_args(kind):
+            choices = ", ".join(get_args(kind))
+            hint = did_you_mean(value, get_args(kind)) if isinstance(value, str) else ""
+            raise T3DError(f"{name} is {value!r}; expected one of: {choices}{hint}")
+        return value
+    if get_origin(kind) is tuple:
+        if not isinstance(value, (tuple, list)) or not value:
+            raise T3DError(f"{name} is {value!r}; expected one or more whole numbers")
+        return tuple(_number(field, int, item) for item in value)
+    if kind in (str, bool):
+        if not isinstance(value, kind) or value == "":
+            raise T3DError(f"{name} is {value!r}; expected a {kind.__name__}")
+        return value
+    return _number(field, kind, value)
+
+
+def _number(field: "dataclasses.Field[Any]", kind: Any, value: Any) -> Any:
+    wanted = "a whole number" if kind is int else "a number"
+    limits = knob_range(field)
+    expected = f"{field.name} is {value!r}; expected {wanted}{' ' if limits else ''}{limits}"
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise T3DError(expected)
+    bounds = field.metadata
+    if not (bounds["least"] <= value <= bounds["most"] and value > bounds["above"]):
+        raise T3DError(expected)
+    if kind is int and value != int(value):
+        raise T3DError(expected)
+    return kind(value)

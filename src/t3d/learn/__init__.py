@@ -1,0 +1,1 @@
+"""The algorithm: tensors in, tensors out. Knows no environment and no clock."""

@@ -1,0 +1,134 @@
+"""Step 1: the replay memory."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+from safetensors.numpy import load_file, save_file
+from torch import Tensor
+
+from t3d.errors import T3DError
+
+Array = NDArray[Any]
+
+
+class Batch(NamedTuple):
+    """Transitions side by side: row i of every field belongs to the same step."""
+
+    state: Tensor  # (batch, *state_shape)
+    next_state: Tensor  # (batch, *state_shape)
+    action: Tensor  # (batch, action_dim), in the environment's units
+    reward: Tensor  # (batch,)
+    done: Tensor  # (batch,): 1 where the episode terminated, 0 elsewhere, a time limit included
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> "Batch":
+        """The same transitions on a device, as floats of a precision."""
+        return Batch(*(field.to(device, dtype) for field in self))
+
+
+class ReplayBuffer:
+    """Step 1: the last `capacity` transitions, drawn from uniformly.
+
+    Consecutive steps look alike, and a network that learns from them one after the other
+    forgets the rest; a uniform draw from a long memory does not. The arrays are reserved
+    once, but the system only hands out pages that are written to: an empty memory of a
+    million rows costs nothing.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        state_shape: int | tuple[int, ...],
+        action_dim: int,
+        state_dtype: DTypeLike = np.float32,
+    ) -> None:
+        """Reserve room. `state_dtype` is float32, or uint8 for images."""
+        if capacity < 1:
+            raise T3DError(f"capacity is {capacity}; expected at least 1")
+        shape = (state_shape,) if isinstance(state_shape, int) else tuple(state_shape)
+        self.capacity = capacity
+        self.state = np.zeros((capacity, *shape), state_dtype)
+        self.next_state = np.zeros((capacity, *shape), state_dtype)
+        self.action = np.zeros((capacity, action_dim), np.float32)
+        self.reward = np.zeros(capacity, np.float32)
+        self.done = np.zeros(capacity, np.float32)
+        self.position = 0  # the row that the next `add` writes
+        self.size = 0
+
+    def __len__(self) -> int:
+        """How many transitions are stored."""
+        return self.size
+
+    def _fields(self) -> dict[str, Array]:
+        return {name: getattr(self, name) for name in Batch._fields}
+
+    def add(
+        self,
+        state: ArrayLike,
+        next_state: ArrayLike,
+        action: ArrayLike,
+        reward: ArrayLike,
+        done: ArrayLike,
+    ) -> None:
+        """Store one transition, or a batch of them (then every argument has a leading axis).
+
+        `done` means that the episode terminated; cut by a time limit, it did not. Once the
+        memory is full, the oldest rows are overwritten. Shapes are checked, and nothing
+        that is not finite gets in.
+        """
+        one = np.ndim(reward) == 0
+        rows = 1 if one else len(np.asarray(reward))
+        values = {}
+        for name, given in zip(Batch._fields, (state, next_state, action, reward, done)):
+            store = getattr(self, name)
+            value = np.asarray(given)
+            value = value[None] if one else value
+            if value.shape != (rows, *store.shape[1:]):
+                expected = store.shape[1:] if one else (rows, *store.shape[1:])
+                raise T3DError(f"{name} has shape {np.shape(given)}; expected {expected}")
+            if not np.isfinite(value).all():
+                raise T3DError(f"{name} is not finite: {given}; nothing was stored")
+            values[name] = value[-self.capacity :]
+        rows = min(rows, self.capacity)
+        where = (self.position + np.arange(rows)) % self.capacity
+        for name, value in values.items():
+            getattr(self, name)[where] = value
+        self.position = (self.position + rows) % self.capacity
+        self.size = min(self.size + rows, self.capacity)
+
+    def sample(self, batch_size: int, generator: np.random.Generator) -> Batch:
+        """Draw transitions uniformly, with replacement."""
+        if self.size == 0:
+            raise T3DError("the replay memory is empty; add transitions before sampling")
+        rows = generator.integers(self.size, size=batch_size)
+        return Batch(*(torch.from_numpy(store[rows]) for store in self._fields().values()))
+
+    def state_dict(self) -> dict[str, Array]:
+        """What is stored, as plain arrays (views, not copies)."""
+        stored = {name: store[: self.size] for name, store in self._fields().items()}
+        return {**stored, "position": np.array(self.position)}
+
+    def load_state_dict(self, arrays: dict[str, Array]) -> None:
+        """Take over what `state_dict` gave; shapes must fit this memory."""
+        size = len(arrays["reward"])
+        if size > self.capacity:
+            raise T3DError(f"{size} stored transitions; expected at most {self.capacity}")
+        for name, store in self._fields().items():
+            if arrays[name].shape != (size, *store.shape[1:]) or arrays[name].dtype != store.dtype:
+                found = f"{arrays[name].dtype}{arrays[name].shape}"
+                wanted = f"{store.dtype}{(size, *store.shape[1:])}"
+                raise T3DError(f"stored {name} is {found}; expected {wanted}")
+        for name, store in self._fields().items():
+            store[:size] = arrays[name]
+        self.size = size
+        self.position = int(arrays["position"])
+
+    def save(self, path: str | Path) -> None:
+        """Write what is stored to a safetensors file."""
+        save_file({name: np.ascontiguousarray(a) for name, a in self.state_dict().items()}, path)
+
+    def load(self, path: str | Path) -> None:
+        """Read what `save` wrote. No code in the file can run."""
+        self.load_state_dict(load_file(path))

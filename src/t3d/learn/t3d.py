@@ -1,0 +1,270 @@
+"""Steps 4 to 15: Twin Delayed Deep Deterministic policy gradient, on one page.
+
+Fujimoto, van Hoof and Meger, "Addressing Function Approximation Error in Actor-Critic
+Methods", 2018. Every step is explained, with a picture, in docs/fifteen-steps.md.
+"""
+
+import copy
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.nn.functional import mse_loss
+
+from t3d.config import Config
+from t3d.errors import T3DError
+from t3d.learn.networks import Actor, Critic
+from t3d.learn.replay import Batch, ReplayBuffer
+from t3d.randomness import generator, generator_state, set_generator_state
+
+
+class T3D:
+    """Actor and critic, a target of each (six networks in all), and two Adam optimisers.
+
+    States and actions are in the environment's own units everywhere. Noise is given as a
+    fraction of each action dimension's half-range, `max_action`.
+    """
+
+    def __init__(
+        self,
+        state_dim: int,
+        low: ArrayLike,
+        high: ArrayLike,
+        config: Config | None = None,
+        *,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        """Build an untrained agent; `low` and `high` bound each dimension of the action."""
+        config = config or Config()
+        self.config = config
+        self.state_dim = state_dim
+        self.dtype = dtype
+        self.device = _device(config.device)
+        self.low, self.high = (torch.tensor(_bound(b), dtype=dtype) for b in (low, high))
+        if self.low.shape != self.high.shape or not bool((self.low < self.high).all()):
+            raise T3DError(
+                f"action bounds are {low!r} and {high!r}; expected low < high everywhere"
+            )
+        self.low, self.high = self.low.to(self.device), self.high.to(self.device)
+
+        weights = generator(config.seed, "weights")
+        shared = (state_dim, low, high, config.hidden, weights, dtype)
+        self.actor = Actor(*shared).to(self.device)
+        self.critic = Critic(*shared).to(self.device)
+        self.actor_target = copy.deepcopy(self.actor).requires_grad_(False)
+        self.critic_target = copy.deepcopy(self.critic).requires_grad_(False)
+        self.actor_optimizer = _adam(self.actor, config)
+        self.critic_optimizer = _adam(self.critic, config)
+
+        self.updates = 0  # counts updates, never environment steps, and is saved
+        self.sampling = generator(config.seed, "sampling")
+        self.smoothing = generator(config.seed, "smoothing")
+
+    @property
+    def action_dim(self) -> int:
+        """How many numbers an action has."""
+        return len(self.low)
+
+    @property
+    def max_action(self) -> Tensor:
+        """Half the action range, per dimension."""
+        return self.actor.max_action
+
+    @torch.no_grad()
+    def select_action(self, state: ArrayLike) -> NDArray[np.float32]:
+        """The policy's action for one state, or for a batch of states. No noise is added."""
+        states = np.asarray(state, np.float32)
+        if states.shape[-1:] != (self.state_dim,) or states.ndim > 2:
+            raise T3DError(
+                f"state has shape {states.shape}; expected ({self.state_dim},) or a batch"
+            )
+        action = self.actor(torch.from_numpy(states).to(self.device, self.dtype))
+        # tanh may round to a hair outside of the range; the environment must never see that.
+        chosen: NDArray[np.float32] = action.clamp(self.low, self.high).float().cpu().numpy()
+        return chosen
+
+    def train(self, replay_buffer: ReplayBuffer, iterations: int) -> dict[str, Tensor]:
+        """Run that many training iterations, and return what the last of them measured."""
+        measured: dict[str, Tensor] = {}
+        shape = (self.config.batch_size, self.action_dim)
+        for _ in range(iterations):
+            # Step 4: sample a batch of transitions and move it to the device.
+            batch = replay_buffer.sample(self.config.batch_size, self.sampling)
+            batch = batch.to(self.device, self.dtype)
+            # One standard normal number per row and per action dimension, for step 6.
+            drawn = self.smoothing.standard_normal(shape, np.float32)
+            noise = torch.from_numpy(drawn).to(self.device, self.dtype)
+            measured |= self.update(batch, noise)
+        return measured
+
+    def update(self, batch: Batch, noise: Tensor) -> dict[str, Tensor]:
+        """Steps 5 to 15, once. All randomness comes in as arguments."""
+        knobs = self.config
+        with torch.no_grad():
+            # Step 5: the actor target plays the next action.
+            next_action = self.actor_target(batch.next_state)
+            # Step 6: smooth it with clipped noise, and stay inside the action range.
+            noise = (noise * knobs.policy_noise).clamp(-knobs.noise_clip, knobs.noise_clip)
+            next_action = (next_action + noise * self.max_action).clamp(self.low, self.high)
+            # Step 7: both critic targets judge it.
+            target_Q1, target_Q2 = self.critic_target(batch.next_state, next_action)
+            # Step 8: believe the smaller value, against over-estimation.
+            target_Q = torch.min(target_Q1, target_Q2)
+            # Step 9: the Bellman target; a terminated episode has no next value.
+            target_Q = batch.reward + (1 - batch.done) * knobs.discount * target_Q
+
+        # Step 10: both critics predict the value of the action that was played.
+        Q1, Q2 = self.critic(batch.state, batch.action)
+        # Step 11: how far both are from the target.
+        critic_loss = mse_loss(Q1, target_Q) + mse_loss(Q2, target_Q)
+        # Step 12: backpropagate, and step Adam on both twins.
+        _descend(self.critic_optimizer, critic_loss)
+
+        self.updates += 1
+        measured = {"critic_loss": critic_loss.detach(), "mean_Q": Q1.detach().mean()}
+        if self.updates % knobs.policy_freq == 0:
+            # Step 13: move the actor up the slope of the first critic.
+            actor_loss = -self.critic.Q1(batch.state, self.actor(batch.state)).mean()
+            _descend(self.actor_optimizer, actor_loss)
+            # Step 14: the actor target follows the actor by a small step.
+            _polyak(self.actor_target, self.actor, knobs.tau)
+            # Step 15: the critic target follows the critic by a small step.
+            _polyak(self.critic_target, self.critic, knobs.tau)
+            measured["actor_loss"] = actor_loss.detach()
+        return measured
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Everything that the next update depends on, but the memory: flat, names to tensors."""
+        state: dict[str, Tensor] = {}
+        for name in ("actor", "critic", "actor_target", "critic_target"):
+            module: nn.Module = getattr(self, name)
+            state |= {f"{name}.{key}": value for key, value in module.state_dict().items()}
+        for name, module in (("actor", self.actor), ("critic", self.critic)):
+            adam: torch.optim.Adam = getattr(self, f"{name}_optimizer")
+            for key, parameter in module.named_parameters():
+                for moment in _ADAM:
+                    state[f"{name}_optimizer.{key}.{moment}"] = adam.state[parameter][moment]
+        state["updates"] = torch.tensor(self.updates)
+        for name in ("sampling", "smoothing"):
+            words = generator_state(getattr(self, name))
+            state[f"generator.{name}"] = torch.from_numpy(words.view(np.int64))
+        return {key: value.detach().clone() for key, value in state.items()}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Take over what `state_dict` gave. Checked whole before anything changes."""
+        mine = self.state_dict()
+        if mine.keys() != state.keys():
+            names = ", ".join(sorted(mine.keys() ^ state.keys())[:3])
+            raise T3DError(f"the state does not fit this agent: {names} ... missing or unexpected")
+        for key, value in mine.items():
+            if value.shape != state[key].shape:
+                found, wanted = tuple(state[key].shape), tuple(value.shape)
+                raise T3DError(f"{key} has shape {found}; this agent expects {wanted}")
+        for name in ("actor", "critic", "actor_target", "critic_target"):
+            prefix = f"{name}."
+            own = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+            getattr(self, name).load_state_dict(own)
+        for name, module in (("actor", self.actor), ("critic", self.critic)):
+            adam: torch.optim.Adam = getattr(self, f"{name}_optimizer")
+            for key, parameter in module.named_parameters():
+                for moment in _ADAM:
+                    adam.state[parameter][moment].copy_(state[f"{name}_optimizer.{key}.{moment}"])
+        self.updates = int(state["updates"])
+        for name in ("sampling", "smoothing"):
+            words = state[f"generator.{name}"].cpu().numpy().view(np.uint64)
+            set_generator_state(getattr(self, name), words)
+
+    def save(self, path: str | Path) -> None:
+        """Write the whole agent to one safetensors file; `load` needs nothing else."""
+        about = {
+            "state_dim": self.state_dim,
+            "low": self.low.tolist(),
+            "high": self.high.tolist(),
+            "dtype": str(self.dtype).removeprefix("torch."),
+            "config": dataclasses.asdict(self.config),
+        }
+        tensors = {key: value.cpu() for key, value in self.state_dict().items()}
+        save_file(tensors, path, metadata={"t3d": json.dumps(about)})
+
+    @classmethod
+    def load(cls, path: str | Path, device: str | None = None) -> "T3D":
+        """Read what `save` wrote, onto its own device or another. No code in the file can run."""
+        try:
+            with safe_open(path, framework="pt") as file:
+                about: dict[str, Any] = json.loads(file.metadata()["t3d"])
+                state = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            config = Config.from_dict(about["config"])
+            config = dataclasses.replace(config, device=device or config.device)
+            dtype = {"float32": torch.float32, "float64": torch.float64}[about["dtype"]]
+            agent = cls(about["state_dim"], about["low"], about["high"], config, dtype=dtype)
+        except (OSError, SafetensorError, KeyError, TypeError, json.JSONDecodeError) as error:
+            raise T3DError(f"{path} is not a T3D agent: {error}") from error
+        agent.load_state_dict(state)
+        return agent
+
+
+_ADAM = ("step", "exp_avg", "exp_avg_sq")
+
+
+def _adam(module: nn.Module, config: Config) -> torch.optim.Adam:
+    """Adam over all parameters of a module, with its moments there from the start.
+
+    PyTorch makes them at the first step; made now, the state has the same shape always.
+    """
+    parameters = list(module.parameters())
+    adam = torch.optim.Adam(parameters, lr=config.learning_rate, fused=_fused(config))
+    for parameter in parameters:
+        adam.state[parameter] = {
+            "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
+            "exp_avg": torch.zeros_like(parameter),
+            "exp_avg_sq": torch.zeros_like(parameter),
+        }
+    return adam
+
+
+def _fused(config: Config) -> bool:
+    """Whether PyTorch can step Adam in one pass over the parameters on this device."""
+    return torch.device(config.device).type in ("cpu", "cuda", "mps")
+
+
+def _descend(optimizer: torch.optim.Adam, loss: Tensor) -> None:
+    """One step of gradient descent on the optimiser's own parameters, and on no others.
+
+    The actor's loss runs through the critic; asking for the actor's gradients alone leaves
+    the critic's untouched and saves computing them.
+    """
+    parameters = optimizer.param_groups[0]["params"]
+    for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters)):
+        parameter.grad = gradient
+    optimizer.step()
+
+
+@torch.no_grad()
+def _polyak(target: nn.Module, model: nn.Module, tau: float) -> None:
+    """target <- tau * model + (1 - tau) * target."""
+    for old, new in zip(target.parameters(), model.parameters()):
+        old.lerp_(new, tau)
+
+
+def _bound(values: ArrayLike) -> NDArray[np.float64]:
+    bound = np.asarray(values, np.float64)
+    if bound.ndim != 1 or bound.size == 0 or not np.isfinite(bound).all():
+        raise T3DError(f"action bound is {values!r}; expected one finite number per dimension")
+    return bound
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise T3DError(f"device {name!r} cannot be used: {reason} Try --device cpu.") from error
+    return device

@@ -1,0 +1,1 @@
+"""Environments in, transitions out. Knows a policy only as a callable."""

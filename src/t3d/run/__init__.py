@@ -1,0 +1,1 @@
+"""One training run and its folder."""
