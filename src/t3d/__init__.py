@@ -8,6 +8,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from t3d.api import evaluate as evaluate
+    from t3d.api import load as load
+    from t3d.api import resume as resume
+    from t3d.api import train as train
     from t3d.config import Config as Config
     from t3d.errors import T3DError as T3DError
     from t3d.learn.networks import Actor as Actor
@@ -19,6 +23,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "train": "t3d.api",
+    "resume": "t3d.api",
+    "load": "t3d.api",
+    "evaluate": "t3d.api",
     "Config": "t3d.config",
     "T3DError": "t3d.errors",
     "Actor": "t3d.learn.networks",

@@ -33,11 +33,14 @@ class Config:
 
     env: str = _knob("Pendulum-v1", "Gymnasium id, module:EnvId, or module:callable")
     steps: int = _knob(1_000_000, "environment steps to train for", least=1)
-    seed: int = _knob(0, "seed of every random stream of the run", least=0, most=2**63 - 1)
+    seed: int = _knob(0, "seed of every random stream of the run", least=0, most=2**32 - 1)
 
     # How to play.
     num_envs: int = _knob(1, "environments that play at once", least=1, most=4096)
     env_processes: bool = _knob(False, "give each environment a process of its own")
+    max_episode_steps: int = _knob(
+        0, "cut longer episodes (a truncation); 0 for the environment's own limit", least=0
+    )
     random_steps: int = _knob(10_000, "random steps before the policy plays and learns", least=0)
     exploration_noise: float = _knob(
         0.1, "std of the noise on played actions, in half-ranges", least=0, most=10
@@ -83,15 +86,15 @@ class Config:
     def __post_init__(self) -> None:
         """Check every value, and turn whole floats, lists and such into the field's type."""
         for field in dataclasses.fields(self):
-            value = _checked(field, _TYPES[field.name], getattr(self, field.name))
+            value = _checked(field, knob_types[field.name], getattr(self, field.name))
             object.__setattr__(self, field.name, value)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Config":
         """Build a config from plain values; a name that is no knob is refused."""
         for name in values:
-            if name not in _TYPES:
-                raise T3DError(f"unknown knob {name!r}{did_you_mean(name, _TYPES)}")
+            if name not in knob_types:
+                raise T3DError(f"unknown knob {name!r}{did_you_mean(name, knob_types)}")
         return cls(**values)
 
     def to_json(self) -> str:
@@ -99,7 +102,7 @@ class Config:
         return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
 
 
-_TYPES: dict[str, Any] = get_type_hints(Config)
+knob_types: dict[str, Any] = get_type_hints(Config)
 
 
 def did_you_mean(name: str, names: Any) -> str:
@@ -110,15 +113,9 @@ def did_you_mean(name: str, names: Any) -> str:
 
 def knob_range(field: "dataclasses.Field[Any]") -> str:
     """The range of a knob in words; empty if anything of its type goes."""
-    bounds = field.metadata
-    words = []
-    if bounds["above"] > -math.inf:
-        words.append(f"above {bounds['above']:g}")
-    if bounds["least"] > -math.inf:
-        words.append(f"at least {bounds['least']:g}")
-    if bounds["most"] < math.inf:
-        words.append(f"at most {bounds['most']:g}")
-    return " and ".join(words)
+    names = {"above": "above", "least": "at least", "most": "at most"}
+    bounds = {word: field.metadata[name] for name, word in names.items()}
+    return " and ".join(f"{w} {b:,.15g}" for w, b in bounds.items() if math.isfinite(b))
 
 
 def _checked(field: "dataclasses.Field[Any]", kind: Any, value: Any) -> Any:

@@ -11,7 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 Purpose = Literal[
-    "weights", "sampling", "smoothing", "exploration", "random-actions", "reset", "evaluation"
+    "weights",
+    "sampling",
+    "smoothing",
+    "random-actions",
+    "exploration",
+    "reset",
+    "evaluation",
+    "test",
 ]
 
 

@@ -1,0 +1,166 @@
+"""What `import t3d` offers for whole runs: train, resume, load, evaluate."""
+
+import dataclasses
+import platform
+import shlex
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from rich.console import Console
+
+from t3d.config import Config
+from t3d.errors import T3DError
+from t3d.learn.t3d import T3D
+from t3d.play.envs import EnvSource, env_name, make
+from t3d.play.evaluate import Score
+from t3d.play.evaluate import evaluate as play_episodes
+from t3d.presets import resolve
+from t3d.run.folder import Record, RunFolder
+from t3d.run.tensorboard import TensorBoard
+from t3d.run.train import Run, StopSignal
+from t3d.show.terminal import TerminalWatcher
+
+Which = Literal["best", "last"]
+
+
+def train(
+    env: EnvSource = "Pendulum-v1",
+    *,
+    preset: str = "auto",
+    run: str | Path | None = None,
+    quiet: bool = False,
+    **knobs: Any,
+) -> T3D:
+    """Train an agent and return the best one that was evaluated.
+
+    `env` is a Gymnasium id, module:EnvId, module:callable, or a callable that makes an
+    environment. `run` is the folder to write; by default a new one under runs/. `knobs` are
+    fields of `Config`, over those of the preset. Ctrl-C saves, then raises KeyboardInterrupt.
+    """
+    preset, config = resolve(env_name(env), preset)
+    config = Config.from_dict(dataclasses.asdict(config) | knobs)
+    console = Console(quiet=quiet)
+    outcome = start(config, preset, run, console, source=env)
+    if outcome.signal is not None:
+        raise KeyboardInterrupt(f"saved; go on with t3d.resume({str(outcome.folder.path)!r})")
+    return load(outcome.folder.path)
+
+
+def resume(
+    run: str | Path, *, steps: int | None = None, env: EnvSource | None = None, quiet: bool = False
+) -> T3D:
+    """Go on with a run from its newest checkpoint, to its end or to another number of steps.
+
+    `env` is needed only if the run was trained on a callable that cannot be imported.
+    """
+    outcome = go_on(run, steps, Console(quiet=quiet), source=env)
+    if outcome.signal is not None:
+        raise KeyboardInterrupt(f"saved; go on with t3d.resume({str(run)!r})")
+    return load(run)
+
+
+def load(run: str | Path, *, which: Which = "best", device: str | None = None) -> T3D:
+    """The agent of a run: the best by evaluation, or the last."""
+    folder = RunFolder.open(run)
+    path = folder.best_agent if which == "best" else folder.last_agent()
+    if path is None or not path.is_file():
+        raise T3DError(f"{run} has no {which} agent yet; let it train to its first evaluation")
+    return T3D.load(path, device)
+
+
+def evaluate(
+    run: str | Path,
+    *,
+    episodes: int = 10,
+    seed: int = 0,
+    which: Which = "best",
+    env: EnvSource | None = None,
+) -> Score:
+    """Play noiseless episodes that no choice of training was made on."""
+    if episodes < 1:
+        raise T3DError(f"episodes is {episodes}; expected at least 1")
+    if seed < 0:
+        raise T3DError(f"seed is {seed}; expected at least 0")
+    agent = load(run, which=which)
+    config = RunFolder.open(run).config()
+    played = make(env or config.env, max_episode_steps=config.max_episode_steps)
+    try:
+        return play_episodes(agent.select_action, played, episodes, seed, purpose="test")
+    finally:
+        played.close()
+
+
+class Outcome(NamedTuple):
+    """How training ended."""
+
+    folder: RunFolder
+    signal: int | None  # the signal that stopped it; None if it finished
+
+
+def start(
+    config: Config,
+    preset: str,
+    path: str | Path | None,
+    console: Console,
+    source: EnvSource | None = None,
+) -> Outcome:
+    """Train a new run in a folder of its own."""
+    folder = RunFolder(path or RunFolder.free_path(config.env, config.seed))
+    run = Run.start(config, source or config.env, folder, _about(preset))
+    head = f"{config.env}, preset {preset}, seed {config.seed}, engine reference: {folder.path}"
+    console.print(head, highlight=False, soft_wrap=True)
+    return _follow(run, console)
+
+
+def go_on(
+    path: str | Path, steps: int | None, console: Console, source: EnvSource | None = None
+) -> Outcome:
+    """Train an existing run further."""
+    folder = RunFolder.open(path)
+    config = folder.config()
+    if steps is not None:
+        config = dataclasses.replace(config, steps=steps)
+    run = Run.resume(config, source or config.env, folder)
+    folder.write_config(config)
+    if run.collector.steps >= config.steps:
+        run.close()
+        advice = f"go further with --steps {2 * config.steps}"
+        raise T3DError(f"{path} is finished at step {run.collector.steps}; {advice}")
+    where = f"{config.env} goes on from step {run.collector.steps:,}: {folder.path}"
+    console.print(where, highlight=False, soft_wrap=True)
+    return _follow(run, console)
+
+
+def _follow(run: Run, console: Console) -> Outcome:
+    """Run the loop with its watchers, until the end or until a signal."""
+    step = run.collector.steps
+    if find_spec("tensorboard"):
+        run.watchers.append(TensorBoard(run.folder.tensorboard, step + 1 if step else 0))
+    else:
+        console.print("no TensorBoard events: pip install 't3d[tensorboard]' for them")
+    if not console.quiet:
+        run.watchers.append(TerminalWatcher(console, run.config, step))
+
+    def stopping() -> None:
+        console.print("stopping after this step, to save; once more to quit at once")
+
+    try:
+        with StopSignal(stopping).caught() as stop:
+            finished = run.loop(stop)
+    finally:
+        run.close()
+    return Outcome(run.folder, None if finished else stop.number)
+
+
+def _about(preset: str) -> Record:
+    versions = {"python": platform.python_version()}
+    for package in ("t3d", "torch", "numpy", "gymnasium", "mujoco"):
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    return {"preset": preset, "command": command, "versions": versions}

@@ -1,0 +1,322 @@
+"""The command line: t3d train, resume, eval, record, plot, presets.
+
+Nothing heavy is imported before a command needs it, so that help answers at once.
+"""
+
+import contextlib
+import dataclasses
+import io
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+from t3d import __version__
+from t3d.config import Config, did_you_mean, knob_range, knob_types
+from t3d.errors import T3DError
+from t3d.presets import PRESETS, resolve
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from t3d.api import Outcome
+
+Options = TypeVar("Options")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; returns the exit code: 2 for bad input, 128 + n for signal n."""
+    words = sys.argv[1:] if arguments is None else arguments
+    try:
+        return _dispatch(words)
+    except T3DError as error:
+        print(f"t3d: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
+        sys.stdout = None
+        return 0
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(_help())
+        return 0
+    if words[0] in ("--version", "-V"):
+        print(f"t3d {__version__}")
+        return 0
+    if words[0] not in _COMMANDS:
+        commands = ", ".join(_COMMANDS)
+        advice = did_you_mean(words[0], _COMMANDS) or f"; expected one of: {commands}"
+        raise T3DError(f"no command is called {words[0]!r}{advice}")
+    return _COMMANDS[words[0]](words[1:])
+
+
+def _help() -> str:
+    lines = ["usage: t3d COMMAND ...", "", "Train and use TD3 agents for continuous control.", ""]
+    for name, command in _COMMANDS.items():
+        summary = (command.__doc__ or "").splitlines()[0]
+        lines.append(f"  {name:<9}{summary}")
+    lines += ["", "t3d COMMAND --help lists the options of a command.  t3d --version"]
+    lines += ["Start with: t3d train"]
+    return "\n".join(lines)
+
+
+def train(words: list[str]) -> int:
+    """Train an agent on an environment, Pendulum-v1 by default."""
+    asked = _parse(_train_options("Pendulum-v1", _guess(words)), words, "train", train.__doc__)
+    preset, _ = resolve(asked.env, asked.preset)
+    # Parsed again with the preset's values as the defaults: what was typed wins over them.
+    asked = _parse(_train_options(asked.env, preset), words, "train", train.__doc__)
+    config = Config(**{name: getattr(asked, name) for name in knob_types})
+
+    from t3d.api import start
+
+    console = _console()
+    outcome = start(config, preset, asked.run, console)
+    return _end(outcome, console, video=asked.video)
+
+
+def resume(words: list[str]) -> int:
+    """Go on with a run from where it stopped."""
+    from tyro.conf import Positional, arg
+
+    @dataclass(frozen=True)
+    class ResumeOptions:
+        run: Annotated[str, arg(metavar="RUN", help="a run folder"), Positional]
+        steps: Annotated[
+            int | None, arg(metavar="INT", help="train to this many steps instead")
+        ] = None
+        video: Annotated[bool, arg(help="film an episode at the end")] = True
+
+    asked = _parse(ResumeOptions, words, "resume", resume.__doc__)
+    from t3d.api import go_on
+
+    console = _console()
+    return _end(go_on(asked.run, asked.steps, console), console, video=asked.video)
+
+
+def evaluate(words: list[str]) -> int:
+    """Play noiseless episodes with a run's agent: mean, std, each return."""
+    from tyro.conf import Positional, arg
+
+    @dataclass(frozen=True)
+    class EvalOptions:
+        run: Annotated[str, arg(metavar="RUN", help="a run folder"), Positional]
+        episodes: Annotated[int, arg(help="episodes to play")] = 10
+        seed: Annotated[int, arg(help="seed of the episodes")] = 0
+        agent: Annotated[Literal["best", "last"], arg(help="which agent of the run")] = "best"
+        json: Annotated[bool, arg(help="print one JSON object")] = False
+
+    asked = _parse(EvalOptions, words, "eval", evaluate.__doc__)
+    from t3d.api import evaluate as play
+
+    score = play(asked.run, episodes=asked.episodes, seed=asked.seed, which=asked.agent)
+    if asked.json:
+        facts = {"mean": score.mean, "std": score.std, "returns": score.returns}
+        print(json.dumps(facts | {"lengths": score.lengths}))
+        return 0
+    for episode, (total, length) in enumerate(zip(score.returns, score.lengths)):
+        print(f"episode {episode:>3}  return {total:>12,.2f}  steps {length:>6,}")
+    print(f"mean {score.mean:,.2f}, std {score.std:,.2f} over {asked.episodes} episodes")
+    return 0
+
+
+def record(words: list[str]) -> int:
+    """Film an episode of a run's agent: an mp4 and a GIF."""
+    from tyro.conf import Positional, arg
+
+    @dataclass(frozen=True)
+    class RecordOptions:
+        run: Annotated[str, arg(metavar="RUN", help="a run folder"), Positional]
+        out: Annotated[
+            str | None, arg(metavar="PATH", help="file; by default in the run folder")
+        ] = None
+        seed: Annotated[int, arg(help="seed of the episode")] = 0
+        agent: Annotated[Literal["best", "last"], arg(help="which agent of the run")] = "best"
+
+    asked = _parse(RecordOptions, words, "record", record.__doc__)
+    if asked.seed < 0:
+        raise T3DError(f"seed is {asked.seed}; expected at least 0")
+    out = Path(asked.out) if asked.out else Path(asked.run) / "episode"
+    files, total = _film(asked.run, out, asked.seed, asked.agent)
+    print(f"return {total:,.2f}")
+    print(*files, sep="\n")
+    return 0
+
+
+def plot(words: list[str]) -> int:
+    """Draw learning curves, with intervals over seeds: a PNG and an SVG."""
+    from tyro.conf import Positional, arg
+
+    @dataclass(frozen=True)
+    class PlotOptions:
+        runs: Annotated[tuple[str, ...], arg(metavar="RUN", help="run folders"), Positional]
+        out: Annotated[
+            str | None, arg(metavar="PATH", help="file; by default in the run folder")
+        ] = None
+
+    asked = _parse(PlotOptions, words, "plot", plot.__doc__)
+    if not asked.runs:
+        raise T3DError("plot needs at least one run folder: t3d plot RUN [RUN ...]")
+    from t3d.show import plots
+
+    several = Path("runs") / "curves"
+    out = Path(asked.out) if asked.out else several
+    if not asked.out and len(asked.runs) == 1:
+        out = Path(asked.runs[0]) / "curve"
+    print(*plots.plot(asked.runs, out), sep="\n")
+    return 0
+
+
+def presets(words: list[str]) -> int:
+    """List the presets: for which environment, with which knobs, and why."""
+
+    @dataclass(frozen=True)
+    class PresetsOptions:
+        pass
+
+    _parse(PresetsOptions, words, "presets", presets.__doc__)
+    for name, preset in PRESETS.items():
+        print(f"{name}\n    {preset.why}")
+        flags = [_flag(knob, value) for knob, value in preset.knobs.items()]
+        print(f"    {' '.join(flags) or '(the defaults)'}")
+    print("\nt3d train ENV takes the preset named ENV, if there is one; --preset takes any.")
+    return 0
+
+
+_COMMANDS: dict[str, Callable[[list[str]], int]] = {
+    "train": train,
+    "resume": resume,
+    "eval": evaluate,
+    "record": record,
+    "plot": plot,
+    "presets": presets,
+}
+
+
+def _end(outcome: "Outcome", console: "Console", video: bool) -> int:
+    """Say how training ended, where the files are, and what to type next."""
+    from t3d.api import evaluate as play
+
+    run = outcome.folder.path
+
+    def say(text: str) -> None:
+        console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+    if outcome.signal is not None:
+        say(f"Stopped and saved. Go on with: t3d resume {run}")
+        return 128 + outcome.signal
+    score = play(run)
+    say(f"Score: {score.mean:,.1f} ± {score.std:,.1f}, best agent, 10 test episodes (seed 0)")
+    files: dict[str, str] = {"run": f"{run}"}
+    try:
+        from t3d.show import plots
+
+        files["curve"] = f"{plots.plot([run], run / 'curve')[0]}"
+    except T3DError as error:
+        files["curve"] = f"none: {error}"
+    if video:
+        try:
+            files["video"] = f"{_film(run, run / 'episode', 0, 'best')[0][0]}"
+        except T3DError as error:
+            files["video"] = f"none: {error}"
+    for name, where in files.items():
+        say(f"  {name:<7}{where}")
+    say("Next:")
+    say(f"  t3d eval {run} --episodes 100     more episodes, for a surer score")
+    say(f"  t3d resume {run} --steps {2 * outcome.folder.config().steps}     train further")
+    say(f"  tensorboard --logdir {run.parent}     all runs, in the browser")
+    return 0
+
+
+def _film(run: str | Path, out: Path, seed: int, which: Any) -> tuple[list[Path], float]:
+    from t3d.api import load
+    from t3d.run.folder import RunFolder
+    from t3d.show import video
+
+    config = RunFolder.open(run).config()
+    policy = load(run, which=which).select_action
+    return video.record(policy, config.env, out, seed, config.max_episode_steps)
+
+
+def _console() -> "Console":
+    from rich.console import Console
+
+    return Console()
+
+
+def _guess(words: list[str]) -> str:
+    """The preset whose values `t3d train ENV --help` shows as the defaults."""
+    return words[0] if words and words[0] in PRESETS else "default"
+
+
+def _train_options(env: str, preset: str) -> type[Any]:
+    """The options of `train`: every knob of the config, with a preset's values as defaults."""
+    from tyro.conf import Positional, arg
+
+    _, config = resolve(env, preset)
+    options: list[Any] = []
+    for field in dataclasses.fields(Config):
+        limits = knob_range(field)
+        text = field.metadata["help"] + (f" ({limits})" if limits else "")
+        kind: Any = knob_types[field.name]
+        kind = Annotated[kind, arg(help=text)]
+        if field.name == "env":
+            kind = Annotated[str, arg(metavar="ENV", help=text), Positional]
+        options.append((field.name, kind, getattr(config, field.name)))
+    run = Annotated[
+        str | None, arg(metavar="PATH", help="folder to write; by default new, under runs/")
+    ]
+    known = Annotated[str, arg(metavar="NAME", help="a name that `t3d presets` lists, or auto")]
+    video = Annotated[bool, arg(help="film an episode at the end")]
+    options += [("preset", known, "auto"), ("run", run, None), ("video", video, True)]
+    return dataclasses.make_dataclass("TrainOptions", options, frozen=True)
+
+
+def _parse(options: type[Options], words: list[str], command: str, about: str | None) -> Options:
+    """Read a command's words into its options; what is wrong with them becomes one line."""
+    import tyro
+
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            parsed, unknown = tyro.cli(
+                options,
+                prog=f"t3d {command}",
+                description=about,
+                args=words,
+                return_unknown_args=True,
+            )
+    except SystemExit as stop:
+        if stop.code in (0, None):
+            raise
+        raise T3DError(f"{_first_sentence(said.getvalue())} (t3d {command} --help)") from stop
+    if unknown:
+        names = [f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(options)]  # type: ignore[arg-type]
+        flag = unknown[0].partition("=")[0]
+        advice = did_you_mean(flag, names) or f"; t3d {command} --help lists all"
+        raise T3DError(f"{command} has no option {flag!r}{advice}")
+    return parsed
+
+
+def _first_sentence(box: str) -> str:
+    """The message out of the box that tyro draws around it."""
+    text = []
+    for line in box.splitlines()[1:]:
+        words = line.strip("│ ")
+        if not words.strip("─╰╯"):
+            break
+        text.append(words)
+    return " ".join(" ".join(text).split()).rstrip(".")
+
+
+def _flag(knob: str, value: Any) -> str:
+    """A knob as it is typed."""
+    name = f"--{knob.replace('_', '-')}"
+    if isinstance(value, tuple):
+        return " ".join([name, *(str(item) for item in value)])
+    return f"{name} {value}"

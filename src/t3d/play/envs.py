@@ -1,0 +1,359 @@
+"""Environments: make, check, vectorise. The one place that knows how episodes are reset."""
+
+import importlib
+import multiprocessing
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from numpy.typing import NDArray
+
+from t3d.config import Config, did_you_mean
+from t3d.errors import T3DError
+from t3d.randomness import derived_seed
+
+Array = NDArray[Any]
+# A Gymnasium id, module:EnvId, module:callable, or a callable that makes an environment.
+EnvSource: TypeAlias = str | Callable[[], gym.Env[Any, Any]]
+
+
+def make(
+    source: EnvSource,
+    *,
+    max_episode_steps: int = 0,
+    render_mode: str | None = None,
+    index: int = 0,
+) -> "GuardedEnv":
+    """Make one environment, check that T3D can learn from it, and guard what it returns.
+
+    With `max_episode_steps`, longer episodes are truncated; 0 leaves the environment's own limit.
+    """
+    name = env_name(source)
+    env = _create(source, name, render_mode)
+    if max_episode_steps:
+        env = gym.wrappers.TimeLimit(env, max_episode_steps)
+    try:
+        _check_spaces(env, name)
+    except T3DError:
+        env.close()
+        raise
+    return GuardedEnv(env, name, index)
+
+
+def env_name(source: EnvSource) -> str:
+    """The name an environment goes by in run folders: its id, or module:callable."""
+    if isinstance(source, str):
+        return source
+    module = getattr(source, "__module__", "?")
+    return f"{module}:{getattr(source, '__qualname__', type(source).__name__)}"
+
+
+def _create(source: EnvSource, name: str, render_mode: str | None) -> gym.Env[Any, Any]:
+    maker = source if callable(source) else _callable_in_module(source)
+    try:
+        if maker is None:
+            assert isinstance(source, str)
+            return gym.make(source, render_mode=render_mode, disable_env_checker=True)
+        env = maker() if render_mode is None else _with_render_mode(maker, name, render_mode)
+    except gym.error.DependencyNotInstalled as error:
+        raise T3DError(_missing_extra(name, error)) from error
+    except ModuleNotFoundError as error:
+        raise T3DError(
+            f"environment {name!r} needs the module {error.name!r}: install it"
+        ) from error
+    except (gym.error.UnregisteredEnv, gym.error.DeprecatedEnv, gym.error.Error) as error:
+        if name in gym.registry:
+            raise T3DError(f"environment {name!r} cannot be made: {_one_line(error)}") from error
+        near = did_you_mean(name, gym.registry)
+        advice = near or "; your own goes as module:EnvId or module:callable"
+        raise T3DError(f"no environment is called {name!r}{advice}") from error
+    except T3DError:
+        raise
+    except Exception as error:
+        raise T3DError(f"environment {name!r} cannot be made: {_blame(error)}") from error
+    if not isinstance(env, gym.Env):
+        made = type(env).__name__
+        raise T3DError(f"{name!r} made a {made}; expected a gymnasium.Env")
+    return env
+
+
+def _callable_in_module(source: str) -> Callable[..., gym.Env[Any, Any]] | None:
+    """What `module:name` names, if it is a callable; None if Gymnasium is to look it up."""
+    module_name, colon, attribute = source.partition(":")
+    if not colon:
+        return None
+    if os.getcwd() not in sys.path:  # a command, unlike `python`, does not look here by itself
+        sys.path.insert(0, os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        where = f"looked in {os.getcwd()} and the installed packages"
+        raise T3DError(f"no module {error.name!r} for environment {source!r}; {where}") from error
+    except Exception as error:
+        raise T3DError(f"module {module_name!r} cannot be imported: {_blame(error)}") from error
+    found = getattr(module, attribute, None)
+    if callable(found):
+        return found  # type: ignore[no-any-return]
+    if attribute not in gym.registry:
+        names = [key for key, value in vars(module).items() if callable(value)] + list(gym.registry)
+        advice = did_you_mean(attribute, names)
+        raise T3DError(f"module {module_name!r} neither has nor registers {attribute!r}{advice}")
+    return None
+
+
+def _with_render_mode(
+    maker: Callable[..., gym.Env[Any, Any]], name: str, render_mode: str
+) -> gym.Env[Any, Any]:
+    try:
+        env = maker(render_mode=render_mode)
+    except TypeError as error:
+        advice = "let it take render_mode, as gymnasium's own do"
+        raise T3DError(f"{name!r} cannot be rendered: {_one_line(error)}; {advice}") from error
+    return env
+
+
+def _missing_extra(name: str, error: Exception) -> str:
+    text = str(error).lower()
+    extras = {"mujoco": "mujoco", "box2d": "box2d", "pygame": "classic"}
+    extra = next((extra for word, extra in extras.items() if word in text), None)
+    if extra is None:
+        return f"environment {name!r} needs a package that is not installed: {_one_line(error)}"
+    return f"environment {name!r} needs an extra: pip install 't3d[{extra}]'"
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _blame(error: BaseException) -> str:
+    """An exception of the environment's own code in one line, with the place it came from."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{os.path.basename(place.filename)}:{place.lineno}"
+    return f"{type(error).__name__}: {_one_line(error)} ({where})"
+
+
+def _check_spaces(env: gym.Env[Any, Any], name: str) -> None:
+    action, observation = env.action_space, env.observation_space
+    if not isinstance(action, gym.spaces.Box):
+        kind = type(action).__name__
+        raise T3DError(f"{name!r} has {kind} actions; T3D needs continuous ones (a Box)")
+    if not np.issubdtype(action.dtype, np.floating):
+        raise T3DError(f"{name!r} has actions of type {action.dtype}; T3D needs continuous ones")
+    if len(action.shape) != 1 or action.shape[0] == 0:
+        raise T3DError(f"{name!r} has actions of shape {action.shape}; T3D needs a flat Box, (n,)")
+    if not (np.isfinite(action.low).all() and np.isfinite(action.high).all()):
+        advice = "bound them, for example with gymnasium.wrappers.RescaleAction or in action_space"
+        raise T3DError(f"{name!r} has unbounded actions, {action}; {advice}")
+    if not (action.low < action.high).all():
+        raise T3DError(f"{name!r} has an empty action range, {action}; expected low < high")
+    if not isinstance(observation, gym.spaces.Box):
+        kind = type(observation).__name__
+        advice = "for now flatten them with gymnasium.wrappers.FlattenObservation"
+        raise T3DError(f"{name!r} has {kind} observations; T3D learns from flat vectors; {advice}")
+    if len(observation.shape) == 3:
+        shape = observation.shape
+        raise T3DError(f"{name!r} has image observations {shape}; so far T3D learns from flat ones")
+    if len(observation.shape) != 1 or observation.shape[0] == 0:
+        advice = "flatten them with gymnasium.wrappers.FlattenObservation"
+        raise T3DError(f"{name!r} has observations of shape {observation.shape}; {advice}")
+
+
+class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
+    """An environment whose every answer is checked before anything learns from it.
+
+    Observations come out as finite float32 of the right shape, rewards as finite floats,
+    and actions go in inside the range. What breaks the rules is named: which environment,
+    which episode seed, which step.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], name: str, index: int) -> None:
+        super().__init__(env)
+        self.name = name
+        self.index = index
+        self.low: Array = env.action_space.low  # type: ignore[attr-defined]
+        self.high: Array = env.action_space.high  # type: ignore[attr-defined]
+        shape = env.observation_space.shape
+        assert shape is not None
+        self.observation_space = gym.spaces.Box(-np.inf, np.inf, shape, np.float32)
+        self._episode_seed: int | None = None
+        self._step = 0
+
+    def _where(self) -> str:
+        episode = f"episode seed {self._episode_seed}, step {self._step}"
+        return f"environment {self.index} ({self.name}), {episode}"
+
+    def _checked(self, observation: Any) -> Array:
+        try:
+            array = np.asarray(observation, np.float32)
+        except (TypeError, ValueError) as error:
+            kind = type(observation).__name__
+            raise T3DError(f"{self._where()}: observation is a {kind}, not numbers") from error
+        if array.shape != self.observation_space.shape:
+            expected = f"expected {self.observation_space.shape} as in observation_space"
+            raise T3DError(f"{self._where()}: observation has shape {array.shape}; {expected}")
+        if not np.isfinite(array).all():
+            bad = np.flatnonzero(~np.isfinite(array))[0]
+            value = f"observation[{bad}] is {array[bad]}"
+            raise T3DError(f"{self._where()}: {value}; expected finite numbers, nothing was stored")
+        return array
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Array, dict[str, Any]]:
+        """Start an episode."""
+        self._episode_seed, self._step = seed, 0
+        try:
+            answer = self.env.reset(seed=seed, options=options)
+        except Exception as error:
+            raise T3DError(f"{self._where()}: reset() raised {_blame(error)}") from error
+        if not isinstance(answer, tuple) or len(answer) != 2:
+            raise T3DError(f"{self._where()}: reset() must return (observation, info)")
+        return self._checked(answer[0]), {}
+
+    def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        """Play one action."""
+        self._step += 1
+        # In the environment's own precision a float32 action may lie a hair outside.
+        action = np.clip(action.astype(self.low.dtype), self.low, self.high)
+        try:
+            answer = self.env.step(action)
+        except Exception as error:
+            raise T3DError(f"{self._where()}: step() raised {_blame(error)}") from error
+        if not isinstance(answer, tuple) or len(answer) != 5:
+            expected = "(observation, reward, terminated, truncated, info)"
+            raise T3DError(f"{self._where()}: step() must return {expected}")
+        observation, given, terminated, truncated, _ = answer
+        try:
+            reward = float(given)
+        except (TypeError, ValueError) as error:
+            raise T3DError(f"{self._where()}: reward is {given!r}; expected a number") from error
+        if not np.isfinite(np.float32(reward)):
+            raise T3DError(f"{self._where()}: reward is {reward}; expected a finite number")
+        return self._checked(observation), reward, bool(terminated), bool(truncated), {}
+
+    def replay(self, actions: list[Array]) -> Array | None:
+        """Play this environment's row of a list of action sequences; where that ends."""
+        observation = None
+        for action in actions[self.index]:
+            observation = self.step(action)[0]
+        return observation
+
+
+@dataclass(frozen=True)
+class _Maker:
+    """Makes environment `index`, here or in a worker process."""
+
+    source: EnvSource
+    max_episode_steps: int
+    index: int
+
+    def __call__(self) -> GuardedEnv:
+        if multiprocessing.parent_process() is not None:
+            # Ctrl-C reaches the whole terminal group; the trainer alone decides what it means.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        return make(self.source, max_episode_steps=self.max_episode_steps, index=self.index)
+
+
+class Steps(NamedTuple):
+    """What one step of all environments led to; row i is environment i."""
+
+    next_state: Array  # where the action led, before any reset
+    reward: Array
+    terminated: Array
+    truncated: Array
+
+
+class Environments:
+    """N environments that play side by side, and where each of them stands.
+
+    Episode k of environment i is reset with a seed derived from (run seed, i, k), so any
+    episode can be played again from that seed and its actions, which are kept until it ends.
+    """
+
+    def __init__(self, source: EnvSource, config: Config) -> None:
+        num_envs, limit = config.num_envs, config.max_episode_steps
+        makers = [_Maker(source, limit, index) for index in range(num_envs)]
+        self.vector: AsyncVectorEnv | SyncVectorEnv
+        if config.env_processes:
+            # Spawned, not forked: a fork copies the locks of PyTorch's threads, held or not.
+            self.vector = AsyncVectorEnv(
+                makers, context="spawn", autoreset_mode=AutoresetMode.DISABLED
+            )
+        else:
+            self.vector = SyncVectorEnv(makers, autoreset_mode=AutoresetMode.DISABLED)
+        space = self.vector.single_action_space
+        assert isinstance(space, gym.spaces.Box)
+        self.low, self.high = space.low.astype(np.float32), space.high.astype(np.float32)
+        shape = self.vector.single_observation_space.shape
+        assert shape is not None
+        self.state_dim: int = shape[0]
+        self.num_envs = num_envs
+        self.seed = config.seed
+        self.episode = np.zeros(num_envs, np.int64)
+        self.played: list[list[Array]] = [[] for _ in range(num_envs)]
+        self.state: Array = np.zeros((num_envs, self.state_dim), np.float32)
+
+    def reset(self) -> None:
+        """Begin the first episode of every environment."""
+        self._reset(np.ones(self.num_envs, np.bool_))
+
+    def _reset(self, which: NDArray[np.bool_]) -> None:
+        numbered = enumerate(self.episode.tolist())
+        seeds = [derived_seed(self.seed, "reset", index, episode) for index, episode in numbered]
+        options = {"reset_mask": which}
+        # Gymnasium wants a seed for every environment, and uses those that the mask names.
+        observation, _ = self.vector.reset(seed=seeds, options=options)  # type: ignore[arg-type]
+        self.state[which] = observation[which]
+        for index in np.flatnonzero(which):
+            self.played[index] = []
+
+    def step(self, action: Array) -> Steps:
+        """Play one action in each environment; those whose episode ended start the next."""
+        observation, reward, terminated, truncated, _ = self.vector.step(action)
+        for index, row in enumerate(action):
+            self.played[index].append(row.copy())
+        self.state = observation.copy()
+        ended = terminated | truncated
+        if ended.any():
+            self.episode[ended] += 1
+            self._reset(ended)
+        return Steps(observation, reward, terminated, truncated)
+
+    def state_dict(self) -> dict[str, Array]:
+        """Where each environment stands, as arrays."""
+        shape = (0, len(self.low))
+        played = [np.asarray(rows, np.float32).reshape(-1, shape[1]) for rows in self.played]
+        return {
+            "episode": self.episode.copy(),
+            "played": np.concatenate(played),
+            "lengths": np.array([len(rows) for rows in played]),
+            "state": self.state.copy(),
+        }
+
+    def load_state_dict(self, arrays: dict[str, Array]) -> None:
+        """Stand where `state_dict` was taken: reset each episode and play its actions again."""
+        self.episode = arrays["episode"].copy()
+        self.reset()
+        ends = np.cumsum(arrays["lengths"])
+        played = np.split(arrays["played"], ends[:-1])
+        for index, observation in enumerate(self.vector.call("replay", played)):
+            if observation is not None:
+                self.state[index] = observation
+            self.played[index] = list(played[index])
+        if not np.array_equal(self.state, arrays["state"]):
+            index = int(np.flatnonzero((self.state != arrays["state"]).any(axis=1))[0])
+            raise T3DError(
+                f"environment {index} is not deterministic: the same seed and actions led to "
+                "another observation, so this run cannot be resumed"
+            )
+
+    def close(self) -> None:
+        """End the environments, and their processes if they have any."""
+        self.vector.close()

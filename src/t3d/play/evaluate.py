@@ -1,0 +1,53 @@
+"""Noiseless episodes, apart from training."""
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from t3d.play.collect import Policy
+from t3d.play.envs import GuardedEnv
+from t3d.randomness import derived_seed
+
+
+class Score(NamedTuple):
+    """The returns of a set of episodes."""
+
+    returns: list[float]
+    lengths: list[int]
+
+    @property
+    def mean(self) -> float:
+        """Mean return."""
+        return float(np.mean(self.returns))
+
+    @property
+    def std(self) -> float:
+        """Standard deviation of the returns."""
+        return float(np.std(self.returns))
+
+
+def evaluate(
+    policy: Policy,
+    env: GuardedEnv,
+    episodes: int,
+    seed: int,
+    purpose: Literal["evaluation", "test"] = "evaluation",
+) -> Score:
+    """Play full episodes without noise.
+
+    Episode k is reset with a seed derived from (seed, purpose, k): the same call plays the same
+    episodes. Training picks its best agent on "evaluation" episodes; "test" episodes are ones
+    that nothing was picked on.
+    """
+    returns, lengths = [], []
+    for episode in range(episodes):
+        state, _ = env.reset(seed=derived_seed(seed, purpose, episode))
+        total, length, ended = 0.0, 0, False
+        while not ended:
+            state, reward, terminated, truncated, _ = env.step(policy(state[None])[0])
+            total += reward
+            length += 1
+            ended = terminated or truncated
+        returns.append(total)
+        lengths.append(length)
+    return Score(returns, lengths)

@@ -1,0 +1,69 @@
+"""Named sets of knobs: what works for which environment, and why."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from t3d.config import Config, did_you_mean
+from t3d.errors import T3DError
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Some knobs, and the reason for them."""
+
+    why: str
+    knobs: Mapping[str, Any]
+
+
+PRESETS: dict[str, Preset] = {
+    "default": Preset("T3D's own defaults, for any environment", {}),
+    "paper-2018": Preset(
+        "the settings of the paper, for comparisons with it",
+        {"batch_size": 100, "hidden": (400, 300), "learning_rate": 1e-3},
+    ),
+    "author-2020": Preset(
+        "the settings of the author's later code, for comparisons with most peers",
+        {"random_steps": 25_000},
+    ),
+    "Pendulum-v1": Preset(
+        "small networks and a large step: learns within a minute on a laptop",
+        {
+            "steps": 10_000,
+            "random_steps": 1_000,
+            "hidden": (64, 64),
+            "batch_size": 128,
+            "learning_rate": 1e-3,
+            "eval_every": 1_000,
+            "log_every": 500,
+        },
+    ),
+    "InvertedPendulum-v5": Preset(
+        "a short random start, as in the paper: random play falls over at once and teaches little",
+        {"steps": 30_000, "random_steps": 1_000, "eval_every": 1_000},
+    ),
+    "InvertedDoublePendulum-v5": Preset(
+        "a short random start, as in the paper",
+        {"steps": 100_000, "random_steps": 1_000},
+    ),
+    "Reacher-v5": Preset(
+        "a short random start, as in the paper",
+        {"steps": 100_000, "random_steps": 1_000},
+    ),
+    "Hopper-v5": Preset("a short random start, as in the paper", {"random_steps": 1_000}),
+    "Walker2d-v5": Preset("a short random start, as in the paper", {"random_steps": 1_000}),
+}
+
+
+def resolve(env: str, preset: str = "auto") -> tuple[str, Config]:
+    """The preset's name and its config for an environment.
+
+    "auto" takes the preset that is named like the environment, or the defaults.
+    """
+    if preset == "auto":
+        preset = env if env in PRESETS else "default"
+    if preset not in PRESETS:
+        known = ", ".join(["auto", *PRESETS])
+        advice = did_you_mean(preset, ["auto", *PRESETS]) or f"; expected one of: {known}"
+        raise T3DError(f"no preset is called {preset!r}{advice}")
+    return preset, Config(env=env, **PRESETS[preset].knobs)

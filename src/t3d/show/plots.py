@@ -1,0 +1,99 @@
+"""Learning curves: one line per environment and preset, with an interval over seeds."""
+
+import os
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from t3d.errors import T3DError
+from t3d.run.folder import RunFolder
+
+Array = NDArray[Any]
+
+
+class Curve:
+    """The evaluations of runs that differ in their seed alone."""
+
+    def __init__(self, label: str, seeds: list[int], step: Array, returns: Array) -> None:
+        self.label = label
+        self.seeds = seeds
+        self.step = step  # (points,)
+        self.returns = returns  # (runs, points)
+
+    def mean(self) -> Array:
+        """The mean over seeds at each step."""
+        return np.asarray(self.returns.mean(axis=0))
+
+    def interval(self, resamples: int = 2000) -> tuple[Array, Array]:
+        """The 95 % bootstrap interval of the mean over seeds at each step."""
+        draws = np.random.default_rng(0).integers(
+            len(self.returns), size=(resamples, len(self.returns))
+        )
+        means = self.returns[draws].mean(axis=1)
+        low, high = np.percentile(means, [2.5, 97.5], axis=0)
+        return low, high
+
+
+def curves(runs: Sequence[str | Path]) -> dict[str, list[Curve]]:
+    """Curves by environment. Runs with equal knobs, the seed aside, share a curve."""
+    groups: dict[tuple[str, str, str], list[tuple[int, dict[int, float]]]] = defaultdict(list)
+    for path in runs:
+        folder = RunFolder.open(path)
+        config = folder.config()
+        points = {r["step"]: r["mean"] for r in folder.metrics("evaluation")}
+        if not points:
+            raise T3DError(f"{path} has no evaluation yet; let it train longer")
+        # What does not change the numbers must not split a curve in two.
+        settings = {k: v for k, v in vars(config).items() if k not in ("seed", "threads", "steps")}
+        preset = folder.about().get("preset", "default")
+        groups[config.env, preset, repr(settings)].append((config.seed, points))
+    by_env: dict[str, list[Curve]] = defaultdict(list)
+    for (env, preset, _), members in groups.items():
+        steps = sorted(set.intersection(*(set(points) for _, points in members)))
+        if not steps:
+            raise T3DError(f"the runs on {env} were evaluated at different steps; plot them apart")
+        returns = np.array([[points[step] for step in steps] for _, points in members])
+        seeds = [seed for seed, _ in members]
+        by_env[env].append(Curve(f"preset {preset}", seeds, np.array(steps), returns))
+    return dict(by_env)
+
+
+def plot(runs: Sequence[str | Path], out: Path) -> list[Path]:
+    """Draw the curves of runs, a panel per environment, as PNG and SVG; returns the files."""
+    try:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise T3DError("plots need an extra: pip install 't3d[plot]'") from error
+    panels = curves(runs)
+    mpl.rcParams["svg.hashsalt"] = "t3d"  # the same picture is the same file
+    figure = Figure(figsize=(6.4 * len(panels), 4.2), layout="constrained")
+    for number, (env, lines) in enumerate(panels.items(), start=1):
+        axes = figure.add_subplot(1, len(panels), number)
+        for line in lines:
+            count = f"{len(line.seeds)} seeds" if len(line.seeds) > 1 else f"seed {line.seeds[0]}"
+            (drawn,) = axes.plot(line.step, line.mean(), label=f"{line.label}, {count}", lw=2)
+            if len(line.returns) > 1:
+                low, high = line.interval()
+                axes.fill_between(line.step, low, high, color=drawn.get_color(), alpha=0.2, lw=0)
+                for row in line.returns:
+                    axes.plot(line.step, row, color=drawn.get_color(), lw=0.7, alpha=0.4)
+        several = any(len(line.returns) > 1 for line in lines)
+        note = "mean over seeds, 95 % bootstrap interval" if several else "mean over episodes"
+        axes.set(title=env, xlabel="environment steps", ylabel=f"evaluation return\n({note})")
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+        axes.grid(alpha=0.3)
+        axes.legend(loc="lower right")
+    files = [out.with_suffix(".png"), out.with_suffix(".svg")]
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(files[0], dpi=150)
+        figure.savefig(files[1], metadata={"Date": None})
+    except OSError as error:
+        raise T3DError(f"{out} cannot be written: {os.strerror(error.errno or 0)}") from error
+    return files
