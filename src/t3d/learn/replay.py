@@ -127,7 +127,7 @@ class ReplayBuffer:
 
     def save(self, path: str | Path) -> None:
         """Write what is stored to a safetensors file."""
-        save_file({name: np.ascontiguousarray(a) for name, a in self.state_dict().items()}, path)
+        save_file({name: np.asarray(a, order="C") for name, a in self.state_dict().items()}, path)
 
     def load(self, path: str | Path) -> None:
         """Read what `save` wrote. No code in the file can run."""

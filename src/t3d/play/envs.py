@@ -8,7 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import gymnasium as gym
 import numpy as np
@@ -56,19 +56,21 @@ def env_name(source: EnvSource) -> str:
 
 
 def _create(source: EnvSource, name: str, render_mode: str | None) -> gym.Env[Any, Any]:
-    maker = source if callable(source) else _callable_in_module(source)
+    # An environment that cannot be rendered need not know the word.
+    rendering = {"render_mode": render_mode} if render_mode else {}
+    maker: Callable[..., Any] | None = source if callable(source) else _callable_in_module(source)
     try:
         if maker is None:
             assert isinstance(source, str)
-            return gym.make(source, render_mode=render_mode, disable_env_checker=True)
-        env = maker() if render_mode is None else _with_render_mode(maker, name, render_mode)
+            return gym.make(source, disable_env_checker=True, **rendering)
+        env = maker(**rendering)
     except gym.error.DependencyNotInstalled as error:
         raise T3DError(_missing_extra(name, error)) from error
     except ModuleNotFoundError as error:
         raise T3DError(
             f"environment {name!r} needs the module {error.name!r}: install it"
         ) from error
-    except (gym.error.UnregisteredEnv, gym.error.DeprecatedEnv, gym.error.Error) as error:
+    except gym.error.Error as error:
         if name in gym.registry:
             raise T3DError(f"environment {name!r} cannot be made: {_one_line(error)}") from error
         near = did_you_mean(name, gym.registry)
@@ -77,14 +79,15 @@ def _create(source: EnvSource, name: str, render_mode: str | None) -> gym.Env[An
     except T3DError:
         raise
     except Exception as error:
-        raise T3DError(f"environment {name!r} cannot be made: {_blame(error)}") from error
+        advice = f" with {rendering}" if rendering else ""
+        raise T3DError(f"environment {name!r} cannot be made{advice}: {_blame(error)}") from error
     if not isinstance(env, gym.Env):
         made = type(env).__name__
         raise T3DError(f"{name!r} made a {made}; expected a gymnasium.Env")
     return env
 
 
-def _callable_in_module(source: str) -> Callable[..., gym.Env[Any, Any]] | None:
+def _callable_in_module(source: str) -> Callable[..., Any] | None:
     """What `module:name` names, if it is a callable; None if Gymnasium is to look it up."""
     module_name, colon, attribute = source.partition(":")
     if not colon:
@@ -100,23 +103,12 @@ def _callable_in_module(source: str) -> Callable[..., gym.Env[Any, Any]] | None:
         raise T3DError(f"module {module_name!r} cannot be imported: {_blame(error)}") from error
     found = getattr(module, attribute, None)
     if callable(found):
-        return found  # type: ignore[no-any-return]
+        return cast(Callable[..., Any], found)
     if attribute not in gym.registry:
         names = [key for key, value in vars(module).items() if callable(value)] + list(gym.registry)
         advice = did_you_mean(attribute, names)
         raise T3DError(f"module {module_name!r} neither has nor registers {attribute!r}{advice}")
     return None
-
-
-def _with_render_mode(
-    maker: Callable[..., gym.Env[Any, Any]], name: str, render_mode: str
-) -> gym.Env[Any, Any]:
-    try:
-        env = maker(render_mode=render_mode)
-    except TypeError as error:
-        advice = "let it take render_mode, as gymnasium's own do"
-        raise T3DError(f"{name!r} cannot be rendered: {_one_line(error)}; {advice}") from error
-    return env
 
 
 def _missing_extra(name: str, error: Exception) -> str:

@@ -36,7 +36,7 @@ def save(
         aside.mkdir(parents=True)
         agent.save(aside / "agent.safetensors")
         memory.save(aside / "memory.safetensors")
-        arrays = {k: np.ascontiguousarray(v) for k, v in collector.state_dict().items()}
+        arrays = {k: np.asarray(v, order="C") for k, v in collector.state_dict().items()}
         save_file(arrays, aside / "collector.safetensors")
         (aside / "progress.json").write_text(json.dumps(progress) + "\n")
         for file in aside.iterdir():

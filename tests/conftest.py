@@ -1,0 +1,62 @@
+"""What all tests share: one thread each, and runs small enough to make many of them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+from t3d.run.folder import RunFolder
+
+# A run of a second or two that still plays, learns, evaluates, logs and checkpoints.
+TINY: dict[str, Any] = {
+    "steps": 60,
+    "random_steps": 20,
+    "max_episode_steps": 15,
+    "hidden": (8, 8),
+    "batch_size": 8,
+    "capacity": 1000,
+    "eval_every": 30,
+    "eval_episodes": 1,
+    "log_every": 10,
+    "checkpoint_every": 20,
+    "threads": 1,
+}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    """Tests run side by side; PyTorch's threads would only fight over the cores."""
+    torch.set_num_threads(1)
+
+
+def whole_state(run: str | Path) -> dict[str, np.ndarray[Any, Any]]:
+    """Every array of a run's newest checkpoint."""
+    newest = RunFolder.open(run).newest_checkpoint()
+    assert newest is not None
+    state = {}
+    for part in ("agent", "memory", "collector"):
+        arrays = load_file(newest / f"{part}.safetensors")
+        state |= {f"{part}.{name}": array for name, array in arrays.items()}
+    return state
+
+
+def metrics_without_time(run: str | Path) -> list[dict[str, Any]]:
+    """The records of a run, less what depends on the clock."""
+    clocked = ("seconds", "steps_per_second")
+    records = RunFolder.open(run).metrics()
+    return [{k: v for k, v in record.items() if k not in clocked} for record in records]
+
+
+def same_bits(one: str | Path, other: str | Path) -> bool:
+    """Whether two runs ended in the same state, bit for bit."""
+    mine, theirs = whole_state(one), whole_state(other)
+    equal = all(np.array_equal(mine[name], theirs[name]) for name in mine)
+    return mine.keys() == theirs.keys() and equal
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_text())

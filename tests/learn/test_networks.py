@@ -1,0 +1,166 @@
+import math
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from t3d import T3D, Actor, Config, Critic
+
+LOW, HIGH = (-1.0, 0.0, 5.0), (1.0, 0.25, 9.0)
+
+
+def actor(seed: int = 0, hidden: tuple[int, ...] = (16, 8)) -> Actor:
+    return Actor(4, LOW, HIGH, hidden, np.random.default_rng(seed))
+
+
+def critic(seed: int = 0, hidden: tuple[int, ...] = (16, 8)) -> Critic:
+    return Critic(4, LOW, HIGH, hidden, np.random.default_rng(seed))
+
+
+def agent(seed: int = 0, **knobs: Any) -> T3D:
+    return T3D(4, LOW, HIGH, Config(hidden=(16, 8), seed=seed, **knobs))
+
+
+def normal(*shape: int) -> Tensor:
+    return torch.from_numpy(np.random.default_rng(9).standard_normal(shape, np.float32))
+
+
+def same(one: nn.Module, other: nn.Module) -> bool:
+    pairs = zip(one.parameters(), other.parameters(), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)
+
+
+def linear_shapes(layers: nn.Sequential) -> list[tuple[int, ...]]:
+    return [tuple(layer.weight.shape) for layer in layers if isinstance(layer, nn.Linear)]
+
+
+@pytest.mark.parametrize("rows", [1, 7])
+def test_the_actor_gives_one_action_per_state(rows: int) -> None:
+    assert actor()(normal(rows, 4)).shape == (rows, 3)
+
+
+@pytest.mark.parametrize("rows", [1, 7])
+def test_the_critic_gives_two_values_per_row(rows: int) -> None:
+    values = critic()(normal(rows, 4), normal(rows, 3))
+    assert [value.shape for value in values] == [(rows,), (rows,)]
+
+
+@pytest.mark.parametrize("hidden", [(5,), (6, 7), (3, 4, 5)])
+def test_the_hidden_layers_are_those_of_the_config(hidden: tuple[int, ...]) -> None:
+    built = T3D(4, LOW, HIGH, Config(hidden=hidden))
+    sizes = {"actor": (4, *hidden, 3), "twin": (4 + 3, *hidden, 1)}
+    expected = {name: list(zip(s[1:], s[:-1])) for name, s in sizes.items()}
+    for one in (built.actor, built.actor_target):
+        assert linear_shapes(one.layers) == expected["actor"]
+    for both in (built.critic, built.critic_target):
+        assert linear_shapes(both.twin1) == linear_shapes(both.twin2) == expected["twin"]
+
+
+def test_a_network_is_linear_layers_with_relu_between() -> None:
+    kinds = [type(layer) for layer in critic().twin1]
+    assert kinds == [nn.Linear, nn.ReLU, nn.Linear, nn.ReLU, nn.Linear]
+
+
+def test_the_actor_stays_in_lopsided_bounds_for_huge_states() -> None:
+    low, high = torch.tensor(LOW), torch.tensor(HIGH)
+    actions = actor()(normal(500, 4) * 1e6)
+    hair = 1e-6 * (high - low)  # what rounding may add
+    assert bool(((actions >= low - hair) & (actions <= high + hair)).all())
+    # Huge states drive tanh to its ends: the whole of each range is used.
+    torch.testing.assert_close(actions.amin(0), low)
+    torch.testing.assert_close(actions.amax(0), high)
+
+
+def test_an_actor_whose_layers_give_zero_plays_the_middle_of_the_range() -> None:
+    built = actor()
+    with torch.no_grad():
+        for parameter in built.parameters():
+            parameter.zero_()
+    assert built(normal(1, 4)).tolist() == [[0.0, 0.125, 7.0]]
+
+
+def test_the_twins_start_from_different_weights() -> None:
+    built = critic()
+    for one, other in zip(built.twin1.parameters(), built.twin2.parameters()):
+        assert not bool((one == other).any())
+
+
+def test_q1_is_the_first_of_both_values() -> None:
+    built, state, action = critic(), normal(6, 4), normal(6, 3)
+    first, second = built(state, action)
+    assert torch.equal(built.Q1(state, action), first)
+    assert not torch.equal(first, second)
+
+
+def test_targets_start_as_copies_and_are_objects_of_their_own() -> None:
+    built = agent()
+    pairs = [(built.actor, built.actor_target), (built.critic, built.critic_target)]
+    for model, target in pairs:
+        assert same(model, target)
+        models = {parameter.data_ptr() for parameter in model.parameters()}
+        assert models.isdisjoint(parameter.data_ptr() for parameter in target.parameters())
+
+
+def global_generators() -> list[Any]:
+    legacy = np.random.get_state(legacy=False)["state"]  # noqa: NPY002
+    torchs = torch.random.get_rng_state().tolist()
+    return [torchs, random.getstate(), legacy["key"].tolist(), legacy["pos"]]
+
+
+def test_building_an_agent_leaves_the_global_generators_alone() -> None:
+    before = global_generators()
+    agent()
+    assert global_generators() == before
+
+
+def test_the_global_generators_do_not_decide_the_weights() -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        first = agent()
+        torch.manual_seed(2)
+        assert same(first.actor, agent().actor)
+        assert same(first.critic, agent().critic)
+
+
+def test_the_seed_decides_the_weights() -> None:
+    first, again, other = agent(5), agent(5), agent(6)
+    for name in ("actor", "critic"):
+        assert same(getattr(first, name), getattr(again, name))
+        assert not same(getattr(first, name), getattr(other, name))
+
+
+@torch.no_grad()
+def test_weights_start_uniform_in_one_over_the_root_of_the_inputs() -> None:
+    first, second = actor(hidden=(400, 300)).layers[0], actor(hidden=(400, 300)).layers[2]
+    for layer, inputs in ((first, 4), (second, 400)):
+        bound = 1 / math.sqrt(inputs)
+        for parameter in layer.parameters():
+            # Hundreds of uniform numbers come near both ends, and have this deviation.
+            assert 0.98 * bound < float(parameter.max()) <= bound
+            assert 0.98 * bound < -float(parameter.min()) <= bound
+            assert float(parameter.std()) == pytest.approx(bound / math.sqrt(3), rel=0.1)
+
+
+def test_units_make_no_difference_to_the_critic() -> None:
+    # The same actions in units a thousand times smaller, and with a shifted zero.
+    plain, scaled, shifted = (
+        T3D(4, low, high, Config(hidden=(16, 8)), dtype=torch.float64)
+        for low, high in (([-1, -1], [1, 1]), ([-1000, -1000], [1000, 1000]), ([4, 4], [6, 6]))
+    )
+    state, action = normal(8, 4).double(), normal(8, 2).double()
+    values = torch.stack(plain.critic(state, action))
+    torch.testing.assert_close(torch.stack(scaled.critic(state, action * 1000)), values)
+    torch.testing.assert_close(torch.stack(shifted.critic(state, action + 5)), values)
+    torch.testing.assert_close(scaled.actor(state), plain.actor(state) * 1000)
+    torch.testing.assert_close(shifted.actor(state), plain.actor(state) + 5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_all_tensors_have_the_precision_asked_for(dtype: torch.dtype) -> None:
+    built = T3D(4, LOW, HIGH, Config(hidden=(5,)), dtype=dtype)
+    for module in (built.actor, built.critic, built.actor_target, built.critic_target):
+        tensors = [*module.parameters(), *module.buffers()]
+        assert {tensor.dtype for tensor in tensors} == {dtype}

@@ -1,0 +1,133 @@
+from typing import Any
+
+import broken_envs
+import gymnasium as gym
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from t3d import Config, ReplayBuffer, T3DError
+from t3d.play.collect import Collector
+from t3d.play.envs import Environments, make
+from t3d.play.evaluate import evaluate
+
+Array = NDArray[Any]
+
+
+class Lopsided(broken_envs.Calm):
+    """Bounds that differ per dimension and are not symmetric, as CarRacing's."""
+
+    action_space = gym.spaces.Box(
+        np.array([-1, 0, 10], np.float32), np.array([1, 2, 50], np.float32)
+    )
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (4,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return np.zeros(4, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.count += 1
+        return np.append(action, self.count), 0.0, False, self.count >= 5, {}
+
+
+def played(**knobs: Any) -> ReplayBuffer:
+    config = Config(env="-", **knobs)
+    environments = Environments(Lopsided, config)
+    environments.reset()
+    collector = Collector(environments, config)
+    memory = ReplayBuffer(10_000, 4, 3)
+
+    def middle(states: Array) -> Array:
+        return np.tile(np.array([0, 1, 30], np.float32), (len(states), 1))
+
+    for _ in range(400):
+        collector.step(middle, memory)
+    environments.close()
+    return memory
+
+
+def test_random_actions_fill_the_whole_range() -> None:
+    actions = played(random_steps=10_000).action[:400]
+    assert np.allclose(actions.min(axis=0), [-1, 0, 10], atol=0.5)
+    assert np.allclose(actions.max(axis=0), [1, 2, 50], atol=0.5)
+    assert np.allclose(actions.mean(axis=0), [0, 1, 30], rtol=0.1, atol=0.1)
+
+
+def test_exploration_noise_is_a_fraction_of_each_half_range() -> None:
+    actions = played(random_steps=0, exploration_noise=0.1).action[:400]
+    assert np.allclose(actions.std(axis=0), [0.1, 0.1, 2.0], rtol=0.1)
+    scaled = (actions - [0, 1, 30]) / [1, 1, 20]
+    assert len(np.unique(scaled)) == scaled.size  # one draw per step and per dimension
+
+
+def test_exploration_stays_inside_the_range() -> None:
+    actions = played(random_steps=0, exploration_noise=5).action[:400]
+    assert (actions >= [-1, 0, 10]).all()
+    assert (actions <= [1, 2, 50]).all()
+
+
+def test_environments_do_not_share_their_noise() -> None:
+    actions = played(random_steps=0, num_envs=4).action[:1600].reshape(400, 4, 3)
+    assert len(np.unique(actions[:, :, 0])) == 1600
+
+
+def test_rows_are_stored_with_the_state_they_began_in() -> None:
+    memory = played(random_steps=0, num_envs=2)
+    assert len(memory) == 800
+    # The environment answers with the action played and the count of steps.
+    assert np.array_equal(memory.next_state[:800, :3], memory.action[:800])
+    counts = memory.next_state[:800, 3].reshape(400, 2)
+    assert np.array_equal(counts, np.tile([[1, 1], [2, 2], [3, 3], [4, 4], [5, 5]], (80, 1)))
+    began = memory.state[:800, 3].reshape(400, 2)
+    assert np.array_equal(began, counts - 1)
+    assert not memory.done[:800].any()  # a time limit is not a termination
+
+
+def test_a_termination_is_stored_and_the_episode_reported() -> None:
+    class Ends(Lopsided):
+        def step(self, action: Any) -> Any:
+            observation, *_ = super().step(action)
+            return observation, 1.5, self.count == 3, self.count == 3, {}
+
+    config = Config(env="-", num_envs=2)
+    environments = Environments(Ends, config)
+    environments.reset()
+    collector = Collector(environments, config)
+    memory = ReplayBuffer(100, 4, 3)
+    episodes = [collector.step(lambda s: s[:, :3], memory) for _ in range(6)]
+    assert [len(ended) for ended in episodes] == [0, 0, 2, 0, 0, 2]
+    assert episodes[5][1] == (1, 1, 3, 4.5)  # environment, number, length, return
+    # Over at its own time limit: terminated counts.
+    assert memory.done[:12].tolist() == [0, 0, 0, 0, 1, 1] * 2
+
+
+def test_nothing_that_is_not_finite_enters_the_memory() -> None:
+    config = Config(env="-")
+    environments = Environments(broken_envs.NanObservation, config)
+    environments.reset()
+    memory = ReplayBuffer(100, 3, 2)
+    collector = Collector(environments, config)
+    collector.step(lambda s: s[:, :2], memory)
+    collector.step(lambda s: s[:, :2], memory)
+    with pytest.raises(T3DError, match="environment 0"):
+        collector.step(lambda s: s[:, :2], memory)
+    assert len(memory) == 2
+
+
+def test_evaluation_repeats_itself_and_adds_no_noise() -> None:
+    env = make("Pendulum-v1")
+    actions: list[Array] = []
+
+    def policy(states: Array) -> Array:
+        actions.append(states[:, :1].copy())
+        return states[:, :1]
+
+    one = evaluate(policy, env, 3, seed=5)
+    again = evaluate(policy, env, 3, seed=5)
+    assert one == again
+    assert len(one.returns) == 3
+    assert one.lengths == [200, 200, 200]
+    assert one.mean == pytest.approx(sum(one.returns) / 3)
+    assert evaluate(policy, env, 3, seed=6).returns != one.returns
+    assert evaluate(policy, env, 3, seed=5, purpose="test").returns != one.returns

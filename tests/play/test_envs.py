@@ -1,0 +1,189 @@
+import broken_envs
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from t3d import Config, T3DError
+from t3d.play.envs import Environments, env_name, make
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("Pendlum-v1", "no environment is called 'Pendlum-v1'; did you mean 'Pendulum-v1'?"),
+        ("HalfCheeta-v5", "did you mean 'HalfCheetah-v5'?"),
+        ("Qwertyuiop", "no environment is called 'Qwertyuiop'; your own goes as module:EnvId"),
+        ("nowhere_at_all:Env-v0", "no module 'nowhere_at_all'"),
+        ("broken_envs:Clam", "neither has nor registers 'Clam'; did you mean 'Calm'?"),
+        ("CartPole-v1", "has Discrete actions; T3D needs continuous ones (a Box)"),
+        ("CarRacing-v3", "has image observations (96, 96, 3)"),
+        (broken_envs.DiscreteActions, "has Discrete actions"),
+        (broken_envs.UnboundedActions, "has unbounded actions"),
+        (broken_envs.EmptyRange, "has an empty action range"),
+        (broken_envs.MatrixActions, "has actions of shape (2, 2)"),
+        (broken_envs.WholeNumberActions, "has actions of type int64"),
+        (broken_envs.DictObservations, "has Dict observations"),
+        (broken_envs.ImageObservations, "has image observations (48, 48, 3)"),
+        (broken_envs.MatrixObservations, "has observations of shape (3, 3)"),
+        (broken_envs.RaisesWhenMade, "cannot be made: OSError: no robot on /dev/arm"),
+        (broken_envs.not_an_environment, "made a int; expected a gymnasium.Env"),
+    ],
+)
+def test_what_cannot_be_learned_from_is_refused_in_one_line(source: object, message: str) -> None:
+    with pytest.raises(T3DError) as caught:
+        make(source)  # type: ignore[arg-type]
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (broken_envs.NanObservation, "step 3: observation[1] is nan"),
+        (broken_envs.InfiniteReward, "step 3: reward is inf"),
+        (broken_envs.WrongShape, "step 1: observation has shape (2,); expected (3,)"),
+        (broken_envs.TextReward, "step 1: reward is 'much'"),
+        (broken_envs.FourValues, "step 1: step() must return (observation, reward, term"),
+        (broken_envs.Raises, "step 3: step() raised ZeroDivisionError: the arm fell off"),
+        (broken_envs.NanAtReset, "step 0: observation[0] is nan"),
+        (broken_envs.BareReset, "step 0: reset() must return (observation, info)"),
+    ],
+)
+def test_a_broken_answer_names_the_environment_the_episode_and_the_step(
+    source: type[broken_envs.Calm], message: str
+) -> None:
+    env = make(source, index=4)
+
+    def play() -> None:
+        env.reset(seed=11)
+        for _ in range(5):
+            env.step(np.zeros(2, np.float32))
+
+    with pytest.raises(T3DError) as caught:
+        play()
+    assert f"environment 4 (broken_envs:{source.__name__}), episode seed 11" in str(caught.value)
+    assert message in str(caught.value)
+
+
+def test_missing_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise gym.error.DependencyNotInstalled('MuJoCo is not installed, "gymnasium[mujoco]"')
+
+    # The extras are all installed where the tests run, so the library's refusal is played.
+    monkeypatch.setattr(gym, "make", refuse)
+    with pytest.raises(T3DError, match=r"needs an extra: pip install 't3d\[mujoco\]'"):
+        make("HalfCheetah-v5")
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["broken_envs:Calm-v0", "broken_envs:Calm", broken_envs.Calm, lambda: broken_envs.Calm()],
+)
+def test_users_bring_their_own_environment(source: object) -> None:
+    env = make(source)  # type: ignore[arg-type]
+    state, _ = env.reset(seed=0)
+    assert state.shape == (3,)
+    assert state.dtype == np.float32
+
+
+def test_a_callable_goes_by_its_import_path() -> None:
+    assert env_name(broken_envs.Calm) == "broken_envs:Calm"
+    assert env_name("Pendulum-v1") == "Pendulum-v1"
+
+
+def test_actions_arrive_inside_the_range_in_the_environments_own_precision() -> None:
+    seen = []
+
+    class Strict(broken_envs.Calm):
+        action_space = gym.spaces.Box(np.array([-0.1, 0.0]), np.array([0.1, 0.7]), dtype=np.float64)
+
+        def step(self, action: np.ndarray) -> object:  # type: ignore[type-arg]
+            assert self.action_space.contains(action)
+            seen.append(action)
+            return super().step(action)
+
+    env = make(Strict)
+    env.reset(seed=0)
+    env.step(np.array([0.1, 0.7], np.float32))  # 0.1 in float32 is above 0.1 in float64
+    env.step(np.array([-5, 5], np.float32))
+    assert np.array_equal(seen[1], [-0.1, 0.7])
+
+
+def test_max_episode_steps_truncates_and_does_not_terminate() -> None:
+    env = make("Pendulum-v1", max_episode_steps=3)
+    env.reset(seed=0)
+    ends = [env.step(np.zeros(1, np.float32))[2:4] for _ in range(3)]
+    assert ends == [(False, False), (False, False), (False, True)]
+
+
+@pytest.mark.parametrize("processes", [False, True])
+def test_an_episode_can_be_played_again_from_its_seed(processes: bool) -> None:
+    """Reset seeds derive from (run seed, environment, episode), whatever was played before."""
+    config = Config(env="Pendulum-v1", num_envs=3, env_processes=processes, max_episode_steps=4)
+    environments = Environments("Pendulum-v1", config)
+    actions = np.random.default_rng(0).uniform(-2, 2, (20, 3, 1)).astype(np.float32)
+    starts = []
+    environments.reset()
+    for action in actions:
+        if not environments.played[0]:
+            starts.append(environments.state.copy())
+        environments.step(action)
+    environments.close()
+    assert environments.episode.tolist() == [5, 5, 5]
+    first_states = np.concatenate(starts)
+    assert len(np.unique(first_states, axis=0)) == len(first_states)  # no start is played twice
+
+    again = Environments("Pendulum-v1", config)
+    again.episode[:] = 3
+    again.reset()
+    again.close()
+    assert np.array_equal(again.state, starts[3])
+
+
+def test_the_last_observation_is_not_the_next_episodes_first() -> None:
+    config = Config(env="Pendulum-v1", num_envs=2, max_episode_steps=2)
+    environments = Environments("Pendulum-v1", config)
+    environments.reset()
+    action = np.ones((2, 1), np.float32)
+    environments.step(action)
+    before_the_end = environments.state.copy()
+    steps = environments.step(action)
+    assert steps.truncated.all()
+    assert not steps.terminated.any()
+    # One step of physics moves a pendulum a little; a reset throws it anywhere.
+    assert np.abs(steps.next_state - before_the_end)[:, :2].max() < 0.5
+    assert not np.array_equal(steps.next_state, environments.state)
+    assert environments.played == [[], []]
+    environments.close()
+
+
+@pytest.mark.parametrize("processes", [False, True])
+@pytest.mark.parametrize("name", ["Pendulum-v1", "Hopper-v5"])
+def test_environments_stand_where_they_stood(name: str, processes: bool) -> None:
+    config = Config(env=name, num_envs=2, env_processes=processes)
+    one, other = Environments(name, config), Environments(name, config)
+    try:
+        one.reset()
+        draw = np.random.default_rng(0)
+        shape = (2, len(one.low))
+        for _ in range(90):
+            one.step(draw.uniform(one.low, one.high, shape).astype(np.float32))
+        other.load_state_dict(one.state_dict())
+        for _ in range(90):
+            action = draw.uniform(one.low, one.high, shape).astype(np.float32)
+            mine, theirs = one.step(action), other.step(action)
+            assert all(np.array_equal(a, b) for a, b in zip(mine, theirs))
+            assert np.array_equal(one.state, other.state)
+        assert np.array_equal(one.episode, other.episode)
+    finally:
+        one.close()
+        other.close()
+
+
+def test_an_environment_that_is_not_deterministic_is_found_out() -> None:
+    config = Config(env="broken_envs:Lottery")
+    one = Environments(broken_envs.Lottery, config)
+    one.reset()
+    one.step(np.zeros((1, 2), np.float32))
+    with pytest.raises(T3DError, match="environment 0 is not deterministic"):
+        Environments(broken_envs.Lottery, config).load_state_dict(one.state_dict())

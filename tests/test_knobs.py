@@ -1,0 +1,107 @@
+"""No dead knobs: change each one, and see the run change."""
+
+import dataclasses
+import multiprocessing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import t3d
+from conftest import TINY, metrics_without_time, whole_state
+from t3d import Config
+from t3d.play.envs import Environments
+from t3d.run.folder import RunFolder
+
+# Another value for every knob that changes what a run computes or writes.
+OTHER: dict[str, Any] = {
+    "env": "MountainCarContinuous-v0",
+    "steps": 70,
+    "seed": 1,
+    "num_envs": 2,
+    "max_episode_steps": 10,
+    "random_steps": 30,
+    "exploration_noise": 0.3,
+    "capacity": 25,
+    "train_after": "episode",
+    "updates_per_step": 0.5,
+    "batch_size": 9,
+    "hidden": (8, 9),
+    "learning_rate": 1e-3,
+    "discount": 0.9,
+    "tau": 0.1,
+    "policy_noise": 0.1,
+    "noise_clip": 0.05,
+    "policy_freq": 3,
+    "eval_every": 20,
+    "eval_episodes": 2,
+    "log_every": 7,
+    "checkpoint_every": 50,
+    "keep_checkpoints": 1,
+}
+# Knobs that say where and how to compute, and must not change the numbers, have a test each.
+ELSEWHERE = {"env_processes", "engine", "device", "threads"}
+
+
+def fingerprint(path: Path, **changed: Any) -> dict[str, Any]:
+    """All that a run computed and wrote, in a form that can be compared."""
+    knobs = {"env": "Pendulum-v1", "preset": "default", **TINY, **changed}
+    t3d.train(run=path, quiet=True, **knobs)
+    return {
+        "state": {name: array.tobytes() for name, array in whole_state(path).items()},
+        "metrics": metrics_without_time(path),
+        "checkpoints": sorted(p.name for p in RunFolder(path).checkpoints.iterdir()),
+    }
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    return fingerprint(tmp_path_factory.mktemp("base") / "run")
+
+
+def test_every_knob_is_tested_here() -> None:
+    knobs = {field.name for field in dataclasses.fields(Config)}
+    assert set(OTHER) | ELSEWHERE == knobs
+    assert not set(OTHER) & ELSEWHERE
+
+
+def test_the_same_knobs_give_the_same_run(base: dict[str, Any], tmp_path: Path) -> None:
+    assert fingerprint(tmp_path / "run") == base
+
+
+@pytest.mark.parametrize("knob", OTHER)
+def test_a_changed_knob_changes_the_run(base: dict[str, Any], tmp_path: Path, knob: str) -> None:
+    assert fingerprint(tmp_path / "run", **{knob: OTHER[knob]}) != base
+
+
+def test_env_processes_moves_the_environments_and_keeps_the_numbers(tmp_path: Path) -> None:
+    one = fingerprint(tmp_path / "here", num_envs=2)
+    other = fingerprint(tmp_path / "there", num_envs=2, env_processes=True)
+    assert one == other
+    config = Config(num_envs=2, env_processes=True)
+    environments = Environments("Pendulum-v1", config)
+    assert len(multiprocessing.active_children()) == 2
+    environments.close()
+    assert multiprocessing.active_children() == []
+
+
+def test_device_places_the_networks() -> None:
+    agent = t3d.T3D(3, [-1], [1], Config(device="meta"))
+    networks = (agent.actor, agent.critic, agent.actor_target, agent.critic_target)
+    assert all(p.device.type == "meta" for network in networks for p in network.parameters())
+
+
+def test_threads_sets_the_threads_of_the_update(tmp_path: Path) -> None:
+    knobs = TINY | {"threads": 2}
+    t3d.train(run=tmp_path / "run", quiet=True, **knobs)
+    assert torch.get_num_threads() == 2
+
+
+def test_engine_auto_is_the_reference_as_long_as_there_is_one_engine(
+    tmp_path: Path, base: dict[str, Any]
+) -> None:
+    assert fingerprint(tmp_path / "run", engine="reference") == base
+    with pytest.raises(t3d.T3DError, match="engine is 'warp'; expected one of: auto, reference"):
+        t3d.train(run=tmp_path / "warp", engine="warp")
