@@ -37,7 +37,7 @@ def whole_state(run: str | Path) -> dict[str, np.ndarray[Any, Any]]:
     """Every array of a run's newest checkpoint."""
     newest = RunFolder.open(run).newest_checkpoint()
     assert newest is not None
-    state = {}
+    state: dict[str, np.ndarray[Any, Any]] = {}
     for part in ("agent", "memory", "collector"):
         arrays = load_file(newest / f"{part}.safetensors")
         state |= {f"{part}.{name}": array for name, array in arrays.items()}

@@ -84,8 +84,8 @@ def evaluate(
         raise T3DError(f"episodes is {episodes}; expected at least 1")
     if seed < 0:
         raise T3DError(f"seed is {seed}; expected at least 0")
-    agent = load(run, which=which)
     config = RunFolder.open(run).config()
+    agent = load(run, which=which)
     played = make(env or config.env, max_episode_steps=config.max_episode_steps)
     try:
         return play_episodes(agent.select_action, played, episodes, seed, purpose="test")

@@ -1,6 +1,6 @@
 """Environments that misbehave, one way each, and some that behave."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -10,7 +10,6 @@ from gymnasium.spaces import Box, Dict, Discrete
 class Calm(gym.Env[Any, Any]):
     """Three numbers, five steps, no surprise. The others break one thing each."""
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
     observation_space: gym.Space[Any] = Box(-1, 1, (3,), np.float32)
     action_space: gym.Space[Any] = Box(-1, 1, (2,), np.float32)
 
@@ -123,4 +122,4 @@ def not_an_environment() -> int:
     return 7
 
 
-gym.register("Calm-v0", Calm)
+gym.register("Calm-v0", "broken_envs:Calm")

@@ -57,7 +57,7 @@ def env_name(source: EnvSource) -> str:
 
 def _create(source: EnvSource, name: str, render_mode: str | None) -> gym.Env[Any, Any]:
     # An environment that cannot be rendered need not know the word.
-    rendering = {"render_mode": render_mode} if render_mode else {}
+    rendering: dict[str, Any] = {"render_mode": render_mode} if render_mode else {}
     maker: Callable[..., Any] | None = source if callable(source) else _callable_in_module(source)
     try:
         if maker is None:

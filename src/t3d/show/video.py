@@ -32,7 +32,8 @@ def record(
     small = [_smaller(frame) for frame in frames[::step]]
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        imageio.imwrite(files[0], _even(np.stack(frames)), fps=speed, codec="libx264")
+        film = _even(np.stack(frames))
+        imageio.imwrite(files[0], film, fps=speed, codec="libx264", macro_block_size=1)
         imageio.imwrite(files[1], np.stack(small), duration=1000 * step / speed, loop=0)
     except OSError as error:
         raise T3DError(f"{files[0]} cannot be written: {error}") from error

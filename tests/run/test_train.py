@@ -1,0 +1,225 @@
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import broken_envs
+import numpy as np
+import pytest
+
+import t3d
+from conftest import TINY, metrics_without_time, read_json, same_bits, whole_state
+from t3d.run.folder import RunFolder
+
+
+def tiny(path: Path, env: Any = "Pendulum-v1", **knobs: Any) -> t3d.T3D:
+    return t3d.train(env, run=path, quiet=True, preset="default", **(TINY | knobs))
+
+
+def records(path: Path, kind: str) -> list[dict[str, Any]]:
+    return list(RunFolder(path).metrics(kind))
+
+
+def test_the_run_folder_holds_what_it_says(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    tiny(run, seed=3)
+    assert read_json(run / "config.json")["seed"] == 3
+    assert t3d.Config.from_dict(read_json(run / "config.json")) == RunFolder(run).config()
+    about = read_json(run / "run.json")
+    assert about["preset"] == "default"
+    assert {"t3d", "torch", "gymnasium", "numpy", "python"} <= about["versions"].keys()
+    assert [r["step"] for r in records(run, "evaluation")] == [0, 30, 60]
+    assert [r["step"] for r in records(run, "train")] == [10, 20, 30, 40, 50, 60]
+    episodes = records(run, "episode")
+    assert [(e["step"], e["episode"], e["length"]) for e in episodes] == [
+        (15, 0, 15),
+        (30, 1, 15),
+        (45, 2, 15),
+        (60, 3, 15),
+    ]
+    checkpoints = sorted(p.name for p in (run / "checkpoints").iterdir())
+    assert checkpoints == ["step-000000000040", "step-000000000060"]
+    assert (run / "best.safetensors").is_file()
+
+
+def test_tensorboard_events_match_the_metrics(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run = tmp_path / "run"
+    tiny(run)
+    events = EventAccumulator(str(run / "tensorboard")).Reload()
+    drawn = {(e.step, e.value) for e in events.Scalars("evaluation/mean")}
+    assert drawn == {(r["step"], np.float32(r["mean"])) for r in records(run, "evaluation")}
+    assert "train/critic_loss" in events.Tags()["scalars"]
+
+
+def test_updates_begin_after_the_random_steps_one_per_step(tmp_path: Path) -> None:
+    tiny(tmp_path / "run")
+    updates = {r["step"]: r["updates"] for r in records(tmp_path / "run", "train")}
+    assert updates == {10: 0, 20: 0, 30: 10, 40: 20, 50: 30, 60: 40}
+
+
+@pytest.mark.parametrize(("ratio", "expected"), [(0.1, 4), (0.3, 12), (2.0, 80), (0.0, 0)])
+def test_updates_per_step_is_kept_exactly(tmp_path: Path, ratio: float, expected: int) -> None:
+    tiny(tmp_path / "run", updates_per_step=ratio)
+    assert records(tmp_path / "run", "train")[-1]["updates"] == expected
+
+
+def test_updates_per_step_counts_the_steps_of_all_environments(tmp_path: Path) -> None:
+    tiny(tmp_path / "run", num_envs=4)
+    assert records(tmp_path / "run", "train")[-1]["updates"] == 40
+
+
+def test_in_bursts_the_agent_learns_after_each_episode(tmp_path: Path) -> None:
+    tiny(tmp_path / "run", train_after="episode", log_every=1)
+    updates = {r["step"]: r["updates"] for r in records(tmp_path / "run", "train")}
+    # Episodes end at 15, 30, 45 and 60; those after step 20 are played by the policy.
+    changes = {step: n for step, n in updates.items() if n != updates.get(step - 1, 0)}
+    assert changes == {30: 10, 45: 25, 60: 40}
+
+
+def test_the_best_agent_is_the_one_of_the_best_evaluation(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    best = tiny(run, steps=200, eval_every=20, learning_rate=0.1)
+    evaluations = records(run, "evaluation")
+    means = [r["mean"] for r in evaluations]
+    winner = evaluations[int(np.argmax(means))]
+    assert evaluations[-1]["best_mean"] == winner["mean"]
+    assert winner["mean"] > means[-1]  # else this test would show nothing
+    assert best.updates == max(0, winner["step"] - 20)
+    last = t3d.load(run, which="last")
+    assert last.updates == 180
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not(tmp_path: Path) -> None:
+    for name, seed in (("one", 5), ("again", 5), ("other", 6)):
+        tiny(tmp_path / name, env="Hopper-v5", seed=seed, num_envs=2)
+    assert same_bits(tmp_path / "one", tmp_path / "again")
+    assert metrics_without_time(tmp_path / "one") == metrics_without_time(tmp_path / "again")
+    assert not same_bits(tmp_path / "one", tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        {},
+        {"num_envs": 3, "env_processes": True},
+        {"train_after": "episode"},
+        {"updates_per_step": 0.3, "capacity": 25},
+    ],
+)
+def test_a_run_that_goes_on_ends_where_an_uninterrupted_one_ends(
+    tmp_path: Path, knobs: dict[str, Any]
+) -> None:
+    tiny(tmp_path / "whole", env="Hopper-v5", steps=90, **knobs)
+    tiny(tmp_path / "parts", env="Hopper-v5", steps=48, **knobs)
+    t3d.resume(tmp_path / "parts", steps=90, quiet=True)
+    assert same_bits(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_a_kill_between_checkpoints_loses_no_line_and_doubles_none(tmp_path: Path) -> None:
+    tiny(tmp_path / "whole")
+    tiny(tmp_path / "killed")
+    # What a kill at step 55 leaves: the checkpoint of step 40, and lines beyond it.
+    folder = RunFolder(tmp_path / "killed")
+    newest = folder.newest_checkpoint()
+    assert newest is not None
+    for file in newest.iterdir():
+        file.unlink()
+    newest.rmdir()
+    with folder.metrics_path.open("a") as lines:
+        lines.write('{"kind": "train", "st')
+    t3d.resume(tmp_path / "killed", quiet=True)
+    assert same_bits(tmp_path / "whole", tmp_path / "killed")
+    assert metrics_without_time(tmp_path / "whole") == metrics_without_time(tmp_path / "killed")
+
+
+def test_many_environments_overshoot_by_less_than_one_round(tmp_path: Path) -> None:
+    tiny(tmp_path / "run", num_envs=7)
+    assert int(whole_state(tmp_path / "run")["collector.steps"]) == 63
+
+
+def test_a_callable_of_the_users_own_trains(tmp_path: Path) -> None:
+    agent = tiny(tmp_path / "run", env=broken_envs.Calm)
+    assert agent.select_action(np.zeros(3)).shape == (2,)
+    assert RunFolder(tmp_path / "run").config().env == "broken_envs:Calm"
+    assert len(t3d.evaluate(tmp_path / "run", episodes=2).returns) == 2
+
+
+def test_a_broken_environment_leaves_the_memory_clean_and_the_checkpoint_whole(
+    tmp_path: Path,
+) -> None:
+    class BreaksLater(broken_envs.Calm):
+        def __init__(self) -> None:
+            self.steps = 0
+
+        def step(self, action: Any) -> Any:
+            self.steps += 1
+            observation, *rest = super().step(action)
+            return (observation * np.nan if self.steps == 27 else observation), *rest
+
+    with pytest.raises(t3d.T3DError, match=r"step 2: observation\[0\] is nan"):
+        tiny(tmp_path / "run", env=BreaksLater)
+    state = whole_state(tmp_path / "run")
+    assert int(state["collector.steps"]) == 20
+    assert all(np.isfinite(a).all() for a in state.values() if a.dtype.kind == "f")
+
+
+@pytest.mark.parametrize("bad", [{"env": "CartPole-v1"}, {"device": "nonsense"}, {"tau": 9}])
+def test_bad_input_leaves_no_folder_behind(tmp_path: Path, bad: dict[str, Any]) -> None:
+    with pytest.raises(t3d.T3DError):
+        tiny(tmp_path / "run", **bad)
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_existing_folder_is_refused_and_not_touched(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("precious")
+    with pytest.raises(t3d.T3DError, match="exists; choose another with --run"):
+        tiny(tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(t3d.T3DError, match="cannot be written: Not a directory"):
+        tiny(tmp_path / "file" / "run")
+
+
+def test_folders_that_are_no_runs_are_named(tmp_path: Path) -> None:
+    with pytest.raises(t3d.T3DError, match="no run folder at"):
+        t3d.load(tmp_path / "nowhere")
+    with pytest.raises(t3d.T3DError, match=r"is not a run folder: it has no config\.json"):
+        t3d.load(tmp_path)
+    (tmp_path / "config.json").write_text("[1, 2")
+    with pytest.raises(t3d.T3DError, match=r"config\.json cannot be read"):
+        t3d.evaluate(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"tua": 1}))
+    with pytest.raises(t3d.T3DError, match="no best agent yet"):
+        t3d.load(tmp_path)
+    with pytest.raises(t3d.T3DError, match="unknown knob 'tua'; did you mean 'tau'"):
+        RunFolder.open(tmp_path).config()
+
+
+def test_a_finished_run_says_how_to_go_further(tmp_path: Path) -> None:
+    tiny(tmp_path / "run")
+    with pytest.raises(t3d.T3DError, match="is finished at step 60; go further with --steps 120"):
+        t3d.resume(tmp_path / "run", quiet=True)
+
+
+def test_default_folders_do_not_collide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for _ in range(3):
+        t3d.train("Pendulum-v1", quiet=True, **TINY)
+    names = sorted(os.listdir("runs"))
+    assert names == ["Pendulum-v1-seed0", "Pendulum-v1-seed0-2", "Pendulum-v1-seed0-3"]
+
+
+def test_misspelt_knobs_of_train_are_refused() -> None:
+    with pytest.raises(t3d.T3DError, match="unknown knob 'batchsize'; did you mean 'batch_size'"):
+        t3d.train("Pendulum-v1", batchsize=3)
+
+
+def test_the_config_is_frozen() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        t3d.Config().tau = 1.0  # type: ignore[misc]

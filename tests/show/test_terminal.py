@@ -1,0 +1,46 @@
+import io
+from typing import Any
+
+from rich.console import Console
+
+from t3d import Config
+from t3d.show.terminal import TerminalWatcher, clock
+
+TRAIN = {"critic_loss": 0.5, "actor_loss": 3.25, "mean_Q": -3.5, "steps_per_second": 20.0}
+EVALUATION = {"mean": -150.0, "std": 80.0, "best_mean": -150.0}
+
+
+def shown(terminal: bool) -> str:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=terminal, width=100)
+    watcher = TerminalWatcher(console, Config(steps=1000, random_steps=0))
+    lines: list[dict[str, Any]] = [
+        {"kind": "episode", "step": 200, "return": -900.0},
+        {"kind": "train", "step": 400, **TRAIN},
+        {"kind": "evaluation", "step": 400, **EVALUATION},
+    ]
+    for line in lines:
+        watcher.record(line)
+    watcher.tick(400)
+    watcher.close()
+    return screen.getvalue()
+
+
+def test_without_a_terminal_an_evaluation_is_one_plain_line() -> None:
+    last = shown(terminal=False).splitlines()[-1]
+    assert last == (
+        "step 400 of 1,000, speed 20 steps/s, return -900.0 (last 1 episodes), "
+        "evaluation -150.0 ± 80.0 (best -150.0 at 400), "
+        "critic loss 0.5, actor loss 3.25, mean Q -3.5, 0:30 left"
+    )
+
+
+def test_on_a_terminal_a_table_is_drawn_in_place() -> None:
+    screen = shown(terminal=True)
+    for words in ("-150.0 ± 80.0", "20 steps/s", "400 of 1,000 steps", "0:30", "mean Q"):
+        assert words in screen
+    assert "\x1b[" in screen
+
+
+def test_a_clock_reads_like_one() -> None:
+    assert [clock(s) for s in (5, 65, 3725)] == ["0:05", "1:05", "1:02:05"]

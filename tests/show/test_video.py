@@ -1,0 +1,32 @@
+from pathlib import Path
+
+import broken_envs
+import imageio.v3 as imageio
+import numpy as np
+import pytest
+
+import t3d
+from t3d.play.envs import make
+from t3d.play.evaluate import evaluate
+from t3d.show.video import record
+
+
+def test_a_film_shows_the_whole_episode(tmp_path: Path) -> None:
+    agent = t3d.T3D(3, [-2], [2])
+    (mp4, gif), total = record(
+        agent.select_action, "Pendulum-v1", tmp_path / "film", seed=3, max_episode_steps=30
+    )
+    frames = imageio.imread(mp4)
+    assert frames.shape == (31, 500, 500, 3)
+    assert np.abs(frames[0].astype(int) - frames[-1]).max() > 100  # something moved
+    assert imageio.imread(gif).shape[1:] == (240, 240, 3)
+    # It is the first episode that `t3d eval` plays for this seed.
+    env = make("Pendulum-v1", max_episode_steps=30)
+    assert evaluate(agent.select_action, env, 1, seed=3, purpose="test").returns == [total]
+
+
+def test_an_environment_without_pictures_is_refused(tmp_path: Path) -> None:
+    agent = t3d.T3D(3, [-1, -1], [1, 1])
+    with pytest.raises(t3d.T3DError, match=r"cannot be made with \{'render_mode'"):
+        record(agent.select_action, broken_envs.Calm, tmp_path / "film")
+    assert list(tmp_path.iterdir()) == []

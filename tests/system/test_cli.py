@@ -1,0 +1,218 @@
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import t3d
+from conftest import TINY, metrics_without_time, read_json, same_bits
+from t3d.cli import main
+from t3d.run.folder import RunFolder
+
+TINY_FLAGS = [
+    part
+    for knob, value in TINY.items()
+    for part in (
+        f"--{knob.replace('_', '-')}",
+        *(map(str, value) if isinstance(value, tuple) else [str(value)]),
+    )
+]
+PLAY = str(Path(__file__).parents[1] / "play")
+
+
+def t3d_process(*words: str, cwd: Path) -> "subprocess.Popen[str]":
+    """The command in a process of its own, which finds the environments of the play tests."""
+    code = "import sys; from t3d.cli import main; sys.exit(main())"
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *words],
+        cwd=cwd,
+        env=os.environ | {"PYTHONUNBUFFERED": "1", "PYTHONPATH": PLAY},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("cli") / "run"
+    t3d.train("Pendulum-v1", run=path, quiet=True, **TINY)
+    return path
+
+
+def test_train_says_the_score_the_files_and_what_next(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "run"
+    assert main(["train", "Pendulum-v1", *TINY_FLAGS, "--run", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"Score: -[\d,.]+ ± [\d,.]+, best agent, 10 test episodes \(seed 0\)", said)
+    assert "step 60 of 60" in said  # plain lines, as this is no terminal
+    assert "\x1b" not in said
+    for name in ("curve.png", "curve.svg", "episode.mp4", "episode.gif"):
+        assert (path / name).stat().st_size > 1000
+    assert f"t3d eval {path}" in said
+    # The score is what the command for it prints.
+    assert main(["eval", str(path), "--json"]) == 0
+    score = json.loads(capsys.readouterr().out)
+    assert f"Score: {score['mean']:,.1f}" in said
+    # The preset of the environment, but for what was typed.
+    knobs = read_json(path / "config.json")
+    assert knobs["tau"] == 0.01
+    assert knobs["hidden"] == [8, 8]
+
+
+def test_eval_gives_mean_std_and_each_episode(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["eval", str(run), "--episodes", "3", "--seed", "1", "--json"])
+    score = json.loads(capsys.readouterr().out)
+    assert score["mean"] == pytest.approx(sum(score["returns"]) / 3)
+    assert len(score["returns"]) == 3
+    assert score["std"] > 0
+    main(["eval", str(run), "--episodes", "3", "--seed", "1"])
+    said = capsys.readouterr().out
+    assert f"mean {score['mean']:,.2f}" in said
+    assert said.count("episode ") == 3
+    main(["eval", str(run), "--episodes", "3", "--seed", "2", "--json"])
+    assert json.loads(capsys.readouterr().out)["returns"] != score["returns"]
+
+
+def test_presets_lists_all_with_reasons(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["presets"]) == 0
+    said = capsys.readouterr().out
+    for word in ("paper-2018", "author-2020", "Pendulum-v1", "--hidden 400 300"):
+        assert word in said
+
+
+def test_help_lists_every_knob_with_its_range_and_the_presets_default(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["train", "Pendulum-v1", "--help"])
+    assert stop.value.code == 0
+    said = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    for knob in TINY:
+        assert f"--{knob.replace('_', '-')} " in said
+    assert (
+        "share of the model in each target update (above 0 and at most 1) (default: 0.01)" in said
+    )
+
+
+def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"t3d {t3d.__version__}\n"
+    assert main([]) == 0
+    said = capsys.readouterr().out
+    for command in ("train", "resume", "eval", "record", "plot", "presets"):
+        assert f"\n  {command} " in said
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("trian", "no command is called 'trian'; did you mean 'train'?"),
+        ("train Pendlum-v1", "did you mean 'Pendulum-v1'?"),
+        ("train CartPole-v1", "has Discrete actions"),
+        ("train CarRacing-v3", "has image observations"),
+        ("train nowhere:Env-v0", "no module 'nowhere'"),
+        ("train --tua 0.1", "train has no option '--tua'; did you mean '--tau'?"),
+        ("train --tau 7", "tau is 7.0; expected a number above 0 and at most 1"),
+        ("train --tau much", "--tau: could not convert string to float: 'much'"),
+        ("train --steps 1.5", "--steps"),
+        ("train --hidden", "hidden is (); expected one or more whole numbers"),
+        ("train --engine warp", "invalid choice 'warp' for argument '--engine'"),
+        ("train --preset papr-2018", "no preset is called 'papr-2018'; did you mean 'paper-2018'"),
+        ("train --device cuda:9", "device 'cuda:9' cannot be used"),
+        ("train --device gpu", "device 'gpu' cannot be used"),
+        ("train --run .", "run folder . exists"),
+        ("train Pendulum-v1 Hopper-v5", "train has no option 'Hopper-v5'"),
+        ("resume nowhere", "no run folder at nowhere"),
+        ("resume", "RUN"),
+        ("eval nowhere", "no run folder at nowhere"),
+        ("eval .", ". is not a run folder: it has no config.json"),
+        ("eval RUN --episodes 0", "episodes is 0; expected at least 1"),
+        ("eval RUN --seed -1", "seed is -1; expected at least 0"),
+        ("eval RUN --agent worst", "invalid choice 'worst'"),
+        ("record nowhere", "no run folder at nowhere"),
+        ("record RUN --out /proc/no/film", "cannot be written"),
+        ("plot", "plot needs at least one run folder"),
+        ("plot nowhere", "no run folder at nowhere"),
+        ("plot RUN --out /proc/no/curve", "cannot be written"),
+        ("presets all", "presets has no option 'all'"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(
+    words: str,
+    message: str,
+    run: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([str(run) if word == "RUN" else word for word in words.split()]) == 2
+    out, err = capsys.readouterr()
+    assert message in err
+    assert err.count("\n") == 1
+    assert err.startswith("t3d: ")
+    assert out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("processes", ["--no-env-processes", "--env-processes"])
+def test_a_broken_environment_is_one_line_and_exit_code_2(tmp_path: Path, processes: str) -> None:
+    words = ["train", "broken_envs:NanObservation", *TINY_FLAGS, processes, "--eval-every", "0"]
+    trainer = t3d_process(*words, "--run", "run", cwd=tmp_path)
+    _, err = trainer.communicate(timeout=120)
+    assert trainer.returncode == 2
+    assert "environment 0 (broken_envs:NanObservation)" in err
+    assert "step 3: observation[1] is nan" in err
+    assert err.count("\n") == 1
+
+
+def wait_for_step(run: Path, step: int, trainer: "subprocess.Popen[str]") -> None:
+    """Until the run has logged that step; a trainer that ends before is a failure."""
+    folder = RunFolder(run)
+    while not any(r["step"] >= step for r in folder.metrics("train")):
+        assert trainer.poll() is None, trainer.communicate()
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("sent", "code", "more"),
+    [
+        (signal.SIGINT, 130, []),
+        (signal.SIGTERM, 143, []),
+        (signal.SIGINT, 130, ["--num-envs", "2", "--env-processes"]),
+    ],
+)
+def test_a_signal_saves_and_the_run_goes_on_to_the_same_end(
+    tmp_path: Path, sent: signal.Signals, code: int, more: list[str]
+) -> None:
+    flags = [*TINY_FLAGS, *more, "--steps", "3000", "--no-video", "--checkpoint-every", "0"]
+    run = tmp_path / "stopped"
+    trainer = t3d_process("train", *flags, "--run", str(run), cwd=tmp_path)
+    while not (run / "metrics.jsonl").exists():
+        assert trainer.poll() is None, trainer.communicate()
+        time.sleep(0.01)
+    wait_for_step(run, 200, trainer)
+    trainer.send_signal(sent)
+    out, err = trainer.communicate(timeout=120)
+    assert trainer.returncode == code, err
+    assert f"Stopped and saved. Go on with: t3d resume {run}" in out
+    assert err == ""
+    stopped_at = RunFolder(run).newest_checkpoint()
+    assert stopped_at is not None
+    assert stopped_at.name < "step-000000003000"
+
+    assert main(["resume", str(run), "--no-video"]) == 0
+    whole = tmp_path / "whole"
+    assert main(["train", *flags, "--run", str(whole)]) == 0
+    assert same_bits(run, whole)
+    assert metrics_without_time(run) == metrics_without_time(whole)
