@@ -6,7 +6,8 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -253,6 +254,17 @@ class _Maker:
         return make(self.source, max_episode_steps=self.max_episode_steps, index=self.index)
 
 
+@contextmanager
+def _silent_gymnasium() -> Iterator[None]:
+    """A worker's error reaches us as an exception; Gymnasium would print its traceback as well."""
+    level = gym.logger.min_level
+    gym.logger.min_level = gym.logger.ERROR + 1
+    try:
+        yield
+    finally:
+        gym.logger.min_level = level
+
+
 class Steps(NamedTuple):
     """What one step of all environments led to; row i is environment i."""
 
@@ -301,14 +313,16 @@ class Environments:
         seeds = [derived_seed(self.seed, "reset", index, episode) for index, episode in numbered]
         options = {"reset_mask": which}
         # Gymnasium wants a seed for every environment, and uses those that the mask names.
-        observation, _ = self.vector.reset(seed=seeds, options=options)  # type: ignore[arg-type]
+        with _silent_gymnasium():
+            observation, _ = self.vector.reset(seed=seeds, options=options)  # type: ignore[arg-type]
         self.state[which] = observation[which]
         for index in np.flatnonzero(which):
             self.played[index] = []
 
     def step(self, action: Array) -> Steps:
         """Play one action in each environment; those whose episode ended start the next."""
-        observation, reward, terminated, truncated, _ = self.vector.step(action)
+        with _silent_gymnasium():
+            observation, reward, terminated, truncated, _ = self.vector.step(action)
         for index, row in enumerate(action):
             self.played[index].append(row.copy())
         self.state = observation.copy()

@@ -64,15 +64,19 @@ def curves(runs: Sequence[str | Path]) -> dict[str, list[Curve]]:
 
 def plot(runs: Sequence[str | Path], out: Path) -> list[Path]:
     """Draw the curves of runs, a panel per environment, as PNG and SVG; returns the files."""
+    return draw(curves(runs), out)
+
+
+def draw(panels: dict[str, list[Curve]], out: Path) -> list[Path]:
+    """Draw curves, a panel per title, as PNG and SVG; returns the files."""
     try:
         import matplotlib as mpl
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
         raise T3DError("plots need an extra: pip install 't3d[plot]'") from error
-    panels = curves(runs)
     mpl.rcParams["svg.hashsalt"] = "t3d"  # the same picture is the same file
     figure = Figure(figsize=(6.4 * len(panels), 4.2), layout="constrained")
-    for number, (env, lines) in enumerate(panels.items(), start=1):
+    for number, (title, lines) in enumerate(panels.items(), start=1):
         axes = figure.add_subplot(1, len(panels), number)
         for line in lines:
             count = f"{len(line.seeds)} seeds" if len(line.seeds) > 1 else f"seed {line.seeds[0]}"
@@ -84,7 +88,7 @@ def plot(runs: Sequence[str | Path], out: Path) -> list[Path]:
                     axes.plot(line.step, row, color=drawn.get_color(), lw=0.7, alpha=0.4)
         several = any(len(line.returns) > 1 for line in lines)
         note = "mean over seeds, 95 % bootstrap interval" if several else "mean over episodes"
-        axes.set(title=env, xlabel="environment steps", ylabel=f"evaluation return\n({note})")
+        axes.set(title=title, xlabel="environment steps", ylabel=f"evaluation return\n({note})")
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         axes.grid(alpha=0.3)

@@ -21,23 +21,31 @@ def record(
 ) -> tuple[list[Path], float]:
     """Film the first test episode of a seed; returns the files and the episode's return."""
     try:
-        import imageio.v3 as imageio
-        import imageio_ffmpeg  # noqa: F401
+        import imageio_ffmpeg
+        from PIL import Image
     except ModuleNotFoundError as error:
         raise T3DError("videos need an extra: pip install 't3d[video]'") from error
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame draws without a screen
     frames, total, speed = _film(policy, source, seed, max_episode_steps)
-    files = [out.with_suffix(".mp4"), out.with_suffix(".gif")]
-    step = max(1, round(speed / _GIF_SPEED))
-    small = [_smaller(frame) for frame in frames[::step]]
+    mp4, gif = out.with_suffix(".mp4"), out.with_suffix(".gif")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        film = _even(np.stack(frames))
-        imageio.imwrite(files[0], film, fps=speed, codec="libx264", macro_block_size=1)
-        imageio.imwrite(files[1], np.stack(small), duration=1000 * step / speed, loop=0)
+        height, width = (side // 2 * 2 for side in frames[0].shape[:2])  # the format wants even
+        size = (width, height)
+        writer = imageio_ffmpeg.write_frames(str(mp4), size, fps=speed, macro_block_size=1)
+        writer.send(None)
+        for frame in frames:
+            writer.send(np.ascontiguousarray(frame[:height, :width]))
+        writer.close()
+        every = max(1, round(speed / _GIF_SPEED))
+        pictures = [Image.fromarray(frame) for frame in frames[::every]]
+        for picture in pictures:
+            picture.thumbnail((_GIF_SIDE, _GIF_SIDE))
+        duration = 1000 * every / speed  # milliseconds per picture
+        pictures[0].save(gif, save_all=True, append_images=pictures[1:], duration=duration, loop=0)
     except OSError as error:
-        raise T3DError(f"{files[0]} cannot be written: {error}") from error
-    return files, total
+        raise T3DError(f"{mp4} cannot be written: {error}") from error
+    return [mp4, gif], total
 
 
 def _film(
@@ -63,16 +71,3 @@ def _frame(rendered: Any, name: str) -> NDArray[Any]:
     if frame.ndim != 3 or frame.dtype != np.uint8:
         raise T3DError(f"{name} renders {type(rendered).__name__}; expected an RGB picture")
     return frame
-
-
-def _even(frames: NDArray[Any]) -> NDArray[Any]:
-    """Cut to even sides, which the video format wants."""
-    return frames[:, : frames.shape[1] // 2 * 2, : frames.shape[2] // 2 * 2]
-
-
-def _smaller(frame: NDArray[Any]) -> NDArray[Any]:
-    from PIL import Image
-
-    picture = Image.fromarray(frame)
-    picture.thumbnail((_GIF_SIDE, _GIF_SIDE))
-    return np.asarray(picture)
