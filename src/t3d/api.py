@@ -62,7 +62,7 @@ def resume(
     return load(run)
 
 
-def load(run: str | Path, *, which: Which = "best", device: str | None = None) -> T3D:
+def load(run: str | Path, *, which: Which = "best", device: str = "cpu") -> T3D:
     """The agent of a run: the best by evaluation, or the last."""
     folder = RunFolder.open(run)
     path = folder.best_agent if which == "best" else folder.last_agent()
@@ -112,6 +112,9 @@ def start(
     run = Run.start(config, source or config.env, folder, _about(preset))
     head = f"{config.env}, preset {preset}, seed {config.seed}, engine reference: {folder.path}"
     console.print(head, highlight=False, soft_wrap=True)
+    if config.steps <= config.random_steps:
+        note = f"note: nothing will be learned: all {config.steps:,} steps are random play"
+        console.print(f"{note}; lower --random-steps, which is {config.random_steps:,}")
     return _follow(run, console)
 
 

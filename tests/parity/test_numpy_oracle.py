@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -77,15 +77,6 @@ CASES = {
 }
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    # For networks this small, threads only wait for each other.
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def to_numpy(tensor: torch.Tensor) -> NDArray[np.float64]:
     return tensor.numpy().astype(np.float64)
 
@@ -150,7 +141,7 @@ def test_any_sizes_and_knobs_agree_with_the_oracle(data: st.DataObject) -> None:
             "policy_noise": st.floats(0, 2),
             "noise_clip": st.floats(0, 2),
             "policy_freq": st.integers(1, 3),
-            "seed": st.integers(0, 2**32),
+            "seed": st.integers(0, 2**32 - 1),
         }
     )
     case = Case(

@@ -219,19 +219,16 @@ def _adam(module: nn.Module, config: Config) -> torch.optim.Adam:
     PyTorch makes them at the first step; made now, the state has the same shape always.
     """
     parameters = list(module.parameters())
-    adam = torch.optim.Adam(parameters, lr=config.learning_rate, fused=_fused(config))
+    # Where PyTorch can, it steps all parameters in one pass; it then counts on the device.
+    fused = parameters[0].device.type in ("cpu", "cuda", "mps")
+    adam = torch.optim.Adam(parameters, lr=config.learning_rate, fused=fused)
     for parameter in parameters:
         adam.state[parameter] = {
-            "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
+            "step": torch.zeros((), device=parameter.device if fused else "cpu"),
             "exp_avg": torch.zeros_like(parameter),
             "exp_avg_sq": torch.zeros_like(parameter),
         }
     return adam
-
-
-def _fused(config: Config) -> bool:
-    """Whether PyTorch can step Adam in one pass over the parameters on this device."""
-    return torch.device(config.device).type in ("cpu", "cuda", "mps")
 
 
 def _descend(optimizer: torch.optim.Adam, loss: Tensor) -> None:

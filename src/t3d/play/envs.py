@@ -93,6 +93,9 @@ def _callable_in_module(source: str) -> Callable[..., Any] | None:
     module_name, colon, attribute = source.partition(":")
     if not colon:
         return None
+    if "<" in attribute:  # a lambda or a local function, written down by an earlier run
+        advice = "from Python, pass the callable itself as env"
+        raise T3DError(f"environment {source!r} was a callable without a name; {advice}")
     if os.getcwd() not in sys.path:  # a command, unlike `python`, does not look here by itself
         sys.path.insert(0, os.getcwd())
     try:

@@ -107,9 +107,12 @@ class TerminalWatcher:
         table.add_column()
         for name, value in self._facts().items():
             table.add_row(name, value)
-        playing = self._step < self._config.random_steps
-        table.add_row("now", "random play, to fill the memory" if playing else "learning")
-        table.add_row("time left", self.time_left())
+        if self._step >= self._config.steps:
+            table.add_row("done in", clock(time.monotonic() - self._started))
+        else:
+            playing = self._step < self._config.random_steps
+            table.add_row("now", "random play, to fill the memory" if playing else "learning")
+            table.add_row("time left", self.time_left())
         return Group(self._bar, table)
 
     def _draw(self) -> None:

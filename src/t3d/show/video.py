@@ -1,6 +1,7 @@
 """A film of one episode, as mp4 and GIF."""
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from t3d.errors import T3DError
 from t3d.play.collect import Policy
-from t3d.play.envs import EnvSource, make
+from t3d.play.envs import EnvSource, GuardedEnv, make
 from t3d.randomness import derived_seed
 
 _GIF_SIDE = 240  # pixels; a GIF is for a README, the mp4 for a close look
@@ -25,7 +26,7 @@ def record(
         from PIL import Image
     except ModuleNotFoundError as error:
         raise T3DError("videos need an extra: pip install 't3d[video]'") from error
-    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame draws without a screen
+    _draw_without_a_screen()
     frames, total, speed = _film(policy, source, seed, max_episode_steps)
     mp4, gif = out.with_suffix(".mp4"), out.with_suffix(".gif")
     try:
@@ -48,26 +49,38 @@ def record(
     return [mp4, gif], total
 
 
+def _draw_without_a_screen() -> None:
+    """Tell pygame and MuJoCo to, unless there is a screen or someone chose otherwise."""
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+    if sys.platform == "linux" and not ("DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ):
+        os.environ.setdefault("MUJOCO_GL", "egl")
+
+
 def _film(
     policy: Policy, source: EnvSource, seed: int, max_episode_steps: int
 ) -> tuple[list[NDArray[Any]], float, float]:
     env = make(source, max_episode_steps=max_episode_steps, render_mode="rgb_array")
-    try:
-        speed = float(env.metadata.get("render_fps") or 30)
-        state, _ = env.reset(seed=derived_seed(seed, "test", 0))
-        frames, total, ended = [_frame(env.render(), env.name)], 0.0, False
-        while not ended:
-            state, reward, terminated, truncated, _ = env.step(policy(state[None])[0])
-            frames.append(_frame(env.render(), env.name))
-            total += reward
-            ended = terminated or truncated
-    finally:
-        env.close()
+    speed = float(env.metadata.get("render_fps") or 30)
+    state, _ = env.reset(seed=derived_seed(seed, "test", 0))
+    frames, total, ended = [_picture(env)], 0.0, False
+    while not ended:
+        state, reward, terminated, truncated, _ = env.step(policy(state[None])[0])
+        frames.append(_picture(env))
+        total += reward
+        ended = terminated or truncated
+    env.close()
     return frames, total, speed
 
 
-def _frame(rendered: Any, name: str) -> NDArray[Any]:
-    frame = np.asarray(rendered)
-    if frame.ndim != 3 or frame.dtype != np.uint8:
-        raise T3DError(f"{name} renders {type(rendered).__name__}; expected an RGB picture")
-    return frame
+def _picture(env: GuardedEnv) -> NDArray[Any]:
+    try:
+        picture = np.asarray(env.render())
+    except Exception as error:  # whatever a graphics driver comes up with
+        reason = " ".join(str(error).split())
+        advice = (
+            "without a screen, install libegl1 or libosmesa6 and set MUJOCO_GL to egl or osmesa"
+        )
+        raise T3DError(f"{env.name} cannot be rendered: {reason}; {advice}") from error
+    if picture.ndim != 3 or picture.dtype != np.uint8:
+        raise T3DError(f"{env.name} renders {picture.dtype}{picture.shape}; expected RGB pictures")
+    return picture
