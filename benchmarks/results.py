@@ -83,7 +83,8 @@ def page(by_env: dict[str, list[dict[str, Any]]]) -> str:
         "`python benchmarks/results.py draw` from the files in `benchmarks/results/`, which hold",
         "every evaluation, config and version. Bands are 95 % bootstrap intervals of the mean over",
         "seeds, thin lines are seeds. The curves show the agent as it was at that step; the score",
-        "is the best of these agents on ten test episodes (seed 0) that it was not chosen by.",
+        "is the best of these agents on ten test episodes (seed 0) that it was not chosen by. The",
+        "minutes are wall clock on a machine that did other work too: no measure of speed.",
         "",
     ]
     for env, runs in by_env.items():

@@ -21,7 +21,7 @@ from t3d.presets import resolve
 from t3d.run.folder import Record, RunFolder
 from t3d.run.tensorboard import TensorBoard
 from t3d.run.train import Run, StopSignal
-from t3d.show.terminal import TerminalWatcher
+from t3d.show.terminal import TerminalWatcher, say
 
 Which = Literal["best", "last"]
 
@@ -111,10 +111,10 @@ def start(
     folder = RunFolder(path or RunFolder.free_path(config.env, config.seed))
     run = Run.start(config, source or config.env, folder, _about(preset))
     head = f"{config.env}, preset {preset}, seed {config.seed}, engine reference: {folder.path}"
-    console.print(head, highlight=False, soft_wrap=True)
+    say(console, head)
     if config.steps <= config.random_steps:
         note = f"note: nothing will be learned: all {config.steps:,} steps are random play"
-        console.print(f"{note}; lower --random-steps, which is {config.random_steps:,}")
+        say(console, f"{note}; lower --random-steps, which is {config.random_steps:,}")
     return _follow(run, console)
 
 
@@ -127,13 +127,12 @@ def go_on(
     if steps is not None:
         config = dataclasses.replace(config, steps=steps)
     run = Run.resume(config, source or config.env, folder)
-    folder.write_config(config)
-    if run.collector.steps >= config.steps:
+    done = run.collector.steps
+    if done >= config.steps:
         run.close()
-        advice = f"go further with --steps {2 * config.steps}"
-        raise T3DError(f"{path} is finished at step {run.collector.steps}; {advice}")
-    where = f"{config.env} goes on from step {run.collector.steps:,}: {folder.path}"
-    console.print(where, highlight=False, soft_wrap=True)
+        raise T3DError(f"{path} is finished at step {done}; go further with --steps {2 * done}")
+    folder.write_config(config)
+    say(console, f"{config.env} goes on from step {done:,}: {folder.path}")
     return _follow(run, console)
 
 
@@ -143,12 +142,12 @@ def _follow(run: Run, console: Console) -> Outcome:
     if find_spec("tensorboard"):
         run.watchers.append(TensorBoard(run.folder.tensorboard, step + 1 if step else 0))
     else:
-        console.print("no TensorBoard events: pip install 't3d[tensorboard]' for them")
+        say(console, "no TensorBoard events: pip install 't3d[tensorboard]' for them")
     if not console.quiet:
         run.watchers.append(TerminalWatcher(console, run.config, step))
 
     def stopping() -> None:
-        console.print("stopping after this step, to save; once more to quit at once")
+        say(console, "stopping after this step, to save; once more to quit at once")
 
     try:
         with StopSignal(stopping).caught() as stop:

@@ -201,11 +201,12 @@ _COMMANDS: dict[str, Callable[[list[str]], int]] = {
 def _end(outcome: "Outcome", console: "Console", video: bool) -> int:
     """Say how training ended, where the files are, and what to type next."""
     from t3d.api import evaluate as play
+    from t3d.show import terminal
 
     run = outcome.folder.path
 
     def say(text: str) -> None:
-        console.print(text, highlight=False, soft_wrap=True, markup=False)
+        terminal.say(console, text)
 
     if outcome.signal is not None:
         say(f"Stopped and saved. Go on with: t3d resume {run}")

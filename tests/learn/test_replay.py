@@ -242,7 +242,10 @@ def test_a_saved_memory_comes_back_and_goes_on_as_if_never_saved(
 
 def test_saved_images_come_back_as_bytes(tmp_path: Path) -> None:
     buffer, loaded = (ReplayBuffer(4, (2, 2), 1, np.uint8) for _ in range(2))
-    buffer.add(np.full((2, 2), 200), np.full((2, 2), 255), [0.5], 1.0, 0.0)
+    dark, light = (np.full((2, 2), value, np.uint8) for value in (200, 255))
+    buffer.add(dark, light, [0.5], 1.0, 0.0)
+    with pytest.raises(T3DError, match="state has type float64; expected uint8"):
+        buffer.add(np.full((2, 2), 0.7), light, [0.5], 1.0, 0.0)
     buffer.save(tmp_path / "memory.safetensors")
     loaded.load(tmp_path / "memory.safetensors")
     batch = sampled(loaded, 1)

@@ -366,7 +366,7 @@ def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(
 
 
 def test_an_agent_of_another_size_is_refused() -> None:
-    with pytest.raises(T3DError, match="has shape"):
+    with pytest.raises(T3DError, match="of shape"):
         agent().load_state_dict(agent(hidden=(8, 7)).state_dict())
     with pytest.raises(T3DError, match="missing or unexpected"):
         agent().load_state_dict(agent(hidden=(8,)).state_dict())

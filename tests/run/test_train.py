@@ -205,6 +205,9 @@ def test_a_finished_run_says_how_to_go_further(tmp_path: Path) -> None:
     tiny(tmp_path / "run")
     with pytest.raises(t3d.T3DError, match="is finished at step 60; go further with --steps 120"):
         t3d.resume(tmp_path / "run", quiet=True)
+    with pytest.raises(t3d.T3DError, match="is finished at step 60"):
+        t3d.resume(tmp_path / "run", steps=50, quiet=True)
+    assert RunFolder(tmp_path / "run").config().steps == 60
 
 
 def test_default_folders_do_not_collide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

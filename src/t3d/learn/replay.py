@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, DTypeLike, NDArray
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from torch import Tensor
 
@@ -83,13 +84,13 @@ class ReplayBuffer:
         values = {}
         for name, given in zip(Batch._fields, (state, next_state, action, reward, done)):
             store = getattr(self, name)
-            value = np.asarray(given)
+            value = _as_stored(name, given, store.dtype)
             value = value[None] if one else value
             if value.shape != (rows, *store.shape[1:]):
                 expected = store.shape[1:] if one else (rows, *store.shape[1:])
                 raise T3DError(f"{name} has shape {np.shape(given)}; expected {expected}")
             if not np.isfinite(value).all():
-                raise T3DError(f"{name} is not finite: {given}; nothing was stored")
+                raise T3DError(f"{name} is not finite: {given!r}; nothing was stored")
             values[name] = value[-self.capacity :]
         rows = min(rows, self.capacity)
         where = (self.position + np.arange(rows)) % self.capacity
@@ -111,10 +112,17 @@ class ReplayBuffer:
         return {**stored, "position": np.array(self.position)}
 
     def load_state_dict(self, arrays: dict[str, Array]) -> None:
-        """Take over what `state_dict` gave; shapes must fit this memory."""
-        size = len(arrays["reward"])
+        """Take over what `state_dict` gave; it must fit this memory."""
+        missing = {*Batch._fields, "position"} - arrays.keys()
+        if missing:
+            raise T3DError(f"the stored memory lacks {', '.join(sorted(missing))}")
+        size, position = len(arrays["reward"]), int(arrays["position"])
         if size > self.capacity:
             raise T3DError(f"{size} stored transitions; expected at most {self.capacity}")
+        # A full memory goes on anywhere, one that is not full behind its last row.
+        if not (0 <= position < self.capacity if size == self.capacity else position == size):
+            advice = f"a memory of {size} rows cannot go on there with capacity {self.capacity}"
+            raise T3DError(f"stored position is {position}; {advice}")
         for name, store in self._fields().items():
             if arrays[name].shape != (size, *store.shape[1:]) or arrays[name].dtype != store.dtype:
                 found = f"{arrays[name].dtype}{arrays[name].shape}"
@@ -122,8 +130,7 @@ class ReplayBuffer:
                 raise T3DError(f"stored {name} is {found}; expected {wanted}")
         for name, store in self._fields().items():
             store[:size] = arrays[name]
-        self.size = size
-        self.position = int(arrays["position"])
+        self.size, self.position = size, position
 
     def save(self, path: str | Path) -> None:
         """Write what is stored to a safetensors file."""
@@ -131,4 +138,22 @@ class ReplayBuffer:
 
     def load(self, path: str | Path) -> None:
         """Read what `save` wrote. No code in the file can run."""
-        self.load_state_dict(load_file(path))
+        try:
+            arrays = load_file(path)
+        except (OSError, SafetensorError) as error:
+            raise T3DError(f"{path} is not a stored memory: {error}") from error
+        self.load_state_dict(arrays)
+
+
+def _as_stored(name: str, given: ArrayLike, dtype: np.dtype[Any]) -> Array:
+    """What was given in the memory's own type, so that what is checked is what is stored."""
+    if dtype == np.uint8:
+        image = np.asarray(given)
+        if image.dtype != np.uint8:
+            raise T3DError(f"{name} has type {image.dtype}; expected uint8, as this memory holds")
+        return image
+    try:
+        with np.errstate(over="ignore"):  # becomes infinite, and is refused as that
+            return np.asarray(given, dtype)
+    except (TypeError, ValueError) as error:
+        raise T3DError(f"{name} is {given!r}; expected numbers") from error

@@ -22,7 +22,7 @@ from t3d.config import Config
 from t3d.errors import T3DError
 from t3d.learn.networks import Actor, Critic
 from t3d.learn.replay import Batch, ReplayBuffer
-from t3d.randomness import generator, generator_state, set_generator_state
+from t3d.randomness import Purpose, generator, generator_state, set_generator_state
 
 
 class T3D:
@@ -47,12 +47,12 @@ class T3D:
         self.state_dim = state_dim
         self.dtype = dtype
         self.device = _device(config.device)
-        self.low, self.high = (torch.tensor(_bound(b), dtype=dtype) for b in (low, high))
-        if self.low.shape != self.high.shape or not bool((self.low < self.high).all()):
-            raise T3DError(
-                f"action bounds are {low!r} and {high!r}; expected low < high everywhere"
-            )
-        self.low, self.high = self.low.to(self.device), self.high.to(self.device)
+        if state_dim < 1:
+            raise T3DError(f"state_dim is {state_dim}; expected at least 1")
+        lowest, highest = (_bound(bound, dtype) for bound in (low, high))
+        if lowest.shape != highest.shape or not bool((lowest < highest).all()):
+            raise T3DError(f"action bounds are {low!r} and {high!r}; expected low < high")
+        self.low, self.high = lowest.to(self.device), highest.to(self.device)
 
         weights = generator(config.seed, "weights")
         shared = (state_dim, low, high, config.hidden, weights, dtype)
@@ -91,7 +91,7 @@ class T3D:
         return chosen
 
     def train(self, replay_buffer: ReplayBuffer, iterations: int) -> dict[str, Tensor]:
-        """Run that many training iterations, and return what the last of them measured."""
+        """Run that many training iterations; returns the last of each measure."""
         measured: dict[str, Tensor] = {}
         shape = (self.config.batch_size, self.action_dim)
         for _ in range(iterations):
@@ -152,7 +152,7 @@ class T3D:
                 for moment in _ADAM:
                     state[f"{name}_optimizer.{key}.{moment}"] = adam.state[parameter][moment]
         state["updates"] = torch.tensor(self.updates)
-        for name in ("sampling", "smoothing"):
+        for name in _STREAMS:
             words = generator_state(getattr(self, name))
             state[f"generator.{name}"] = torch.from_numpy(words.view(np.int64))
         return {key: value.detach().clone() for key, value in state.items()}
@@ -164,9 +164,11 @@ class T3D:
             names = ", ".join(sorted(mine.keys() ^ state.keys())[:3])
             raise T3DError(f"the state does not fit this agent: {names} ... missing or unexpected")
         for key, value in mine.items():
-            if value.shape != state[key].shape:
-                found, wanted = tuple(state[key].shape), tuple(value.shape)
-                raise T3DError(f"{key} has shape {found}; this agent expects {wanted}")
+            if (value.shape, value.dtype) != (state[key].shape, state[key].dtype):
+                found = f"{state[key].dtype} of shape {tuple(state[key].shape)}"
+                wanted = f"{value.dtype} of shape {tuple(value.shape)}"
+                raise T3DError(f"{key} is {found}; this agent expects {wanted}")
+        streams = {name: _stream(state, name) for name in _STREAMS}
         for name in ("actor", "critic", "actor_target", "critic_target"):
             prefix = f"{name}."
             own = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
@@ -177,9 +179,8 @@ class T3D:
                 for moment in _ADAM:
                     adam.state[parameter][moment].copy_(state[f"{name}_optimizer.{key}.{moment}"])
         self.updates = int(state["updates"])
-        for name in ("sampling", "smoothing"):
-            words = state[f"generator.{name}"].cpu().numpy().view(np.uint64)
-            set_generator_state(getattr(self, name), words)
+        for name, stream in streams.items():
+            setattr(self, name, stream)
 
     def save(self, path: str | Path) -> None:
         """Write the whole agent to one safetensors file; `load` needs nothing else."""
@@ -191,7 +192,10 @@ class T3D:
             "config": dataclasses.asdict(self.config),
         }
         tensors = {key: value.cpu() for key, value in self.state_dict().items()}
-        save_file(tensors, path, metadata={"t3d": json.dumps(about)})
+        try:
+            save_file(tensors, path, metadata={"t3d": json.dumps(about)})
+        except (OSError, SafetensorError) as error:
+            raise T3DError(f"agent {path} cannot be written: {error}") from error
 
     @classmethod
     def load(cls, path: str | Path, device: str | None = None) -> "T3D":
@@ -211,6 +215,18 @@ class T3D:
 
 
 _ADAM = ("step", "exp_avg", "exp_avg_sq")
+_STREAMS: tuple[Purpose, ...] = ("sampling", "smoothing")
+
+
+def _stream(state: dict[str, Tensor], name: Purpose) -> np.random.Generator:
+    """A random stream that goes on from a saved state."""
+    stream = generator(0, name)
+    try:
+        words = state[f"generator.{name}"].cpu().numpy().view(np.uint64)
+        set_generator_state(stream, words)
+    except (ValueError, OverflowError) as error:
+        raise T3DError(f"generator.{name} is not the state of a random stream") from error
+    return stream
 
 
 def _adam(module: nn.Module, config: Config) -> torch.optim.Adam:
@@ -250,10 +266,15 @@ def _polyak(target: nn.Module, model: nn.Module, tau: float) -> None:
         old.lerp_(new, tau)
 
 
-def _bound(values: ArrayLike) -> NDArray[np.float64]:
-    bound = np.asarray(values, np.float64)
-    if bound.ndim != 1 or bound.size == 0 or not np.isfinite(bound).all():
-        raise T3DError(f"action bound is {values!r}; expected one finite number per dimension")
+def _bound(values: ArrayLike, dtype: torch.dtype) -> Tensor:
+    """One side of the action range; its double is finite too, so the range's width is."""
+    expected = f"action bound is {values!r}; expected one finite {dtype} number per dimension"
+    try:
+        bound = torch.tensor(np.asarray(values, np.float64)).to(dtype)
+    except (TypeError, ValueError) as error:
+        raise T3DError(expected) from error
+    if bound.ndim != 1 or bound.numel() == 0 or not bool(torch.isfinite(2 * bound).all()):
+        raise T3DError(expected)
     return bound
 
 
@@ -262,6 +283,6 @@ def _device(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
-        raise T3DError(f"device {name!r} cannot be used: {reason} Try --device cpu.") from error
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise T3DError(f"device {name!r} cannot be used: {reason}; cpu always can") from error
     return device

@@ -66,7 +66,7 @@ class TerminalWatcher:
             self._draw()
         elif record["kind"] == "evaluation" or now - self._drawn > _PLAIN_EVERY:
             self._drawn = now
-            self._console.print(self._line(), soft_wrap=True, highlight=False)
+            say(self._console, self._line())
 
     def close(self) -> None:
         """Leave the last state of the table on the screen."""
@@ -124,6 +124,11 @@ class TerminalWatcher:
         facts = [f"{name} {value}" for name, value in self._facts().items()]
         share = f"step {self._step:,} of {self._config.steps:,}"
         return ", ".join([share, *facts, f"{self.time_left()} left"])
+
+
+def say(console: Console, text: str) -> None:
+    """Print a line as it is: no colours, no markup, no breaks but the terminal's own."""
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def clock(seconds: float) -> str:
