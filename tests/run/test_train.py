@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,16 @@ def test_tensorboard_events_match_the_metrics(tmp_path: Path) -> None:
     drawn = {(e.step, e.value) for e in events.Scalars("evaluation/mean")}
     assert drawn == {(r["step"], np.float32(r["mean"])) for r in records(run, "evaluation")}
     assert "train/critic_loss" in events.Tags()["scalars"]
+
+
+def test_without_tensorboard_a_run_says_so_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "tensorboard", None)  # as if it were not installed
+    t3d.train("Pendulum-v1", run=tmp_path / "run", **TINY)
+    assert "pip install 't3d[tensorboard]'" in capsys.readouterr().out
+    assert not (tmp_path / "run" / "tensorboard").exists()
+    assert records(tmp_path / "run", "evaluation")
 
 
 def test_updates_begin_after_the_random_steps_one_per_step(tmp_path: Path) -> None:

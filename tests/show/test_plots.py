@@ -1,3 +1,4 @@
+import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,14 @@ def test_png_and_svg_are_pictures_with_the_names_on_them(runs: list[Path], tmp_p
     assert ET.parse(svg).getroot().tag.endswith("svg")
     again = plots.plot(runs, tmp_path / "again")[1]
     assert svg.read_text() == again.read_text()
+
+
+def test_without_the_extra_it_says_what_to_install(
+    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # as if it were not installed
+    with pytest.raises(t3d.T3DError, match=r"pip install 't3d\[plot\]'"):
+        plots.plot(runs, tmp_path / "curve")
 
 
 def test_runs_without_evaluations_or_common_steps_are_named(

@@ -1,3 +1,4 @@
+import sys
 from pathlib import Path
 
 import broken_envs
@@ -26,6 +27,18 @@ def test_a_film_shows_the_whole_episode(tmp_path: Path) -> None:
     # It is the first episode that `t3d eval` plays for this seed.
     env = make("Pendulum-v1", max_episode_steps=30)
     assert evaluate(agent.select_action, env, 1, seed=3, purpose="test").returns == [total]
+
+
+@pytest.mark.parametrize(
+    ("module", "extra"), [("imageio_ffmpeg", "video"), ("PIL", "video"), ("pygame", "classic")]
+)
+def test_without_the_extra_it_says_what_to_install(
+    module: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)  # as if it were not installed
+    with pytest.raises(t3d.T3DError, match=rf"pip install 't3d\[{extra}\]'"):
+        record(t3d.T3D(3, [-2], [2]).select_action, "Pendulum-v1", tmp_path / "film")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_environment_without_pictures_is_refused(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def _create(source: EnvSource, name: str, render_mode: str | None) -> gym.Env[An
             return gym.make(source, disable_env_checker=True, **rendering)
         env = maker(**rendering)
     except gym.error.DependencyNotInstalled as error:
-        raise T3DError(_missing_extra(name, error)) from error
+        raise T3DError(missing_extra(name, error)) from error
     except ModuleNotFoundError as error:
         raise T3DError(
             f"environment {name!r} needs the module {error.name!r}: install it"
@@ -115,7 +115,8 @@ def _callable_in_module(source: str) -> Callable[..., Any] | None:
     return None
 
 
-def _missing_extra(name: str, error: Exception) -> str:
+def missing_extra(name: str, error: gym.error.DependencyNotInstalled) -> str:
+    """What to install, for an environment that Gymnasium says needs more."""
     text = str(error).lower()
     extras = {"mujoco": "mujoco", "box2d": "box2d", "pygame": "classic"}
     extra = next((extra for word, extra in extras.items() if word in text), None)

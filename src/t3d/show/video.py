@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gymnasium.error import DependencyNotInstalled
 from numpy.typing import NDArray
 
 from t3d.errors import T3DError
 from t3d.play.collect import Policy
-from t3d.play.envs import EnvSource, GuardedEnv, make
+from t3d.play.envs import EnvSource, GuardedEnv, make, missing_extra
 from t3d.randomness import derived_seed
 
 _GIF_SIDE = 240  # pixels; a GIF is for a README, the mp4 for a close look
@@ -75,6 +76,8 @@ def _film(
 def _picture(env: GuardedEnv) -> NDArray[Any]:
     try:
         picture = np.asarray(env.render())
+    except DependencyNotInstalled as error:
+        raise T3DError(missing_extra(env.name, error)) from error
     except Exception as error:  # whatever a graphics driver comes up with
         reason = " ".join(str(error).split())
         advice = (
