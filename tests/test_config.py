@@ -2,6 +2,7 @@ import dataclasses
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 
 from t3d import Config, T3DError
@@ -25,6 +26,8 @@ from t3d.presets import PRESETS, resolve
         ("train_after", "stepp", "expected one of: step, episode; did you mean 'step'?"),
         ("env_processes", 1, "env_processes is 1; expected a bool"),
         ("env", "", "env is ''; expected a str"),
+        ("steps", 10**400, "expected a whole number at least 1 and at most 1,000,000,000,000"),
+        ("hidden", 2_000_000_000, "hidden is 2000000000; expected one or more whole numbers"),
     ],
 )
 def test_a_knob_out_of_range_is_named_with_its_value_and_range(
@@ -33,6 +36,11 @@ def test_a_knob_out_of_range_is_named_with_its_value_and_range(
     with pytest.raises(T3DError) as caught:
         Config.from_dict({knob: value})
     assert expected in str(caught.value)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    values = {"seed": np.int64(3), "tau": np.float32(0.5), "hidden": np.array([4, 5])}
+    assert Config.from_dict(values) == Config(seed=3, tau=0.5, hidden=(4, 5))
 
 
 def test_a_misspelt_knob_gets_the_nearest_name() -> None:

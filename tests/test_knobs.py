@@ -13,6 +13,7 @@ from conftest import TINY, metrics_without_time, whole_state
 from t3d import Config
 from t3d.play.envs import Environments
 from t3d.run.folder import RunFolder
+from t3d.run.train import Run
 
 # Another value for every knob that changes what a run computes or writes.
 OTHER: dict[str, Any] = {
@@ -93,10 +94,13 @@ def test_device_places_the_networks() -> None:
     assert all(p.device.type == "meta" for network in networks for p in network.parameters())
 
 
-def test_threads_sets_the_threads_of_the_update(tmp_path: Path) -> None:
-    knobs = TINY | {"threads": 2}
-    t3d.train(run=tmp_path / "run", quiet=True, **knobs)
+def test_threads_sets_the_threads_of_the_update_and_leaves_those_of_others(
+    tmp_path: Path,
+) -> None:
+    run = Run.start(Config(threads=2), "Pendulum-v1", RunFolder(tmp_path / "run"), about={})
     assert torch.get_num_threads() == 2
+    run.close()
+    assert torch.get_num_threads() == 1
 
 
 def test_engine_auto_is_the_reference_as_long_as_there_is_one_engine(

@@ -31,12 +31,12 @@ def loaded_by(code: str) -> set[str]:
 
 
 def test_import_and_help_load_nothing_heavy() -> None:
-    heavy = {"torch", "gymnasium", "matplotlib", "imageio", "tensorboard", "mujoco"}
+    heavy = {"torch", "gymnasium", "matplotlib", "imageio_ffmpeg", "PIL", "mujoco", "numpy"}
     assert not heavy & loaded_by("import t3d")
     assert not heavy & loaded_by("from t3d.cli import main; main(['--help'])")
     assert not heavy & loaded_by("from t3d.cli import main; main(['--version'])")
 
 
 def test_the_learner_loads_no_optional_part() -> None:
-    optional = {"gymnasium", "matplotlib", "imageio", "tensorboard", "mujoco", "rich"}
+    optional = {"gymnasium", "matplotlib", "imageio_ffmpeg", "PIL", "tensorboard", "rich"}
     assert not optional & loaded_by("import t3d; t3d.T3D; t3d.ReplayBuffer")

@@ -21,7 +21,7 @@ from t3d.presets import resolve
 from t3d.run.folder import Record, RunFolder
 from t3d.run.tensorboard import TensorBoard
 from t3d.run.train import Run, StopSignal
-from t3d.show.terminal import TerminalWatcher, say
+from t3d.show.terminal import PatientConsole, TerminalWatcher, say
 
 Which = Literal["best", "last"]
 
@@ -42,8 +42,7 @@ def train(
     """
     preset, config = resolve(env_name(env), preset)
     config = Config.from_dict(dataclasses.asdict(config) | knobs)
-    console = Console(quiet=quiet)
-    outcome = start(config, preset, run, console, source=env)
+    outcome = start(config, preset, run, PatientConsole(quiet=quiet), source=env)
     if outcome.signal is not None:
         raise KeyboardInterrupt(f"saved; go on with t3d.resume({str(outcome.folder.path)!r})")
     return load(outcome.folder.path)
@@ -56,7 +55,7 @@ def resume(
 
     `env` is needed only if the run was trained on a callable that cannot be imported.
     """
-    outcome = go_on(run, steps, Console(quiet=quiet), source=env)
+    outcome = go_on(run, steps, PatientConsole(quiet=quiet), source=env)
     if outcome.signal is not None:
         raise KeyboardInterrupt(f"saved; go on with t3d.resume({str(run)!r})")
     return load(run)
@@ -110,7 +109,8 @@ def start(
     """Train a new run in a folder of its own."""
     folder = RunFolder(path or RunFolder.free_path(config.env, config.seed))
     run = Run.start(config, source or config.env, folder, _about(preset))
-    head = f"{config.env}, preset {preset}, seed {config.seed}, engine reference: {folder.path}"
+    engine = "reference" if config.engine == "auto" else config.engine
+    head = f"{config.env}, preset {preset}, seed {config.seed}, engine {engine}: {folder.path}"
     say(console, head)
     if config.steps <= config.random_steps:
         note = f"note: nothing will be learned: all {config.steps:,} steps are random play"
@@ -126,11 +126,10 @@ def go_on(
     config = folder.config()
     if steps is not None:
         config = dataclasses.replace(config, steps=steps)
-    run = Run.resume(config, source or config.env, folder)
-    done = run.collector.steps
+    done = folder.newest_step()
     if done >= config.steps:
-        run.close()
         raise T3DError(f"{path} is finished at step {done}; go further with --steps {2 * done}")
+    run = Run.resume(config, source or config.env, folder)
     folder.write_config(config)
     say(console, f"{config.env} goes on from step {done:,}: {folder.path}")
     return _follow(run, console)

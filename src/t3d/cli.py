@@ -6,6 +6,7 @@ Nothing heavy is imported before a command needs it, so that help answers at onc
 import contextlib
 import dataclasses
 import io
+import itertools
 import json
 import sys
 from collections.abc import Callable
@@ -67,10 +68,12 @@ def _help() -> str:
 
 def train(words: list[str]) -> int:
     """Train an agent on an environment, Pendulum-v1 by default."""
-    asked = _parse(_train_options("Pendulum-v1", _guess(words)), words, "train", train.__doc__)
+    env, preset = _guess(words)
+    about = f"{train.__doc__} The defaults below are those of preset {preset}."
+    asked = _parse(_train_options(env, preset), words, "train", about)
     preset, _ = resolve(asked.env, asked.preset)
     # Parsed again with the preset's values as the defaults: what was typed wins over them.
-    asked = _parse(_train_options(asked.env, preset), words, "train", train.__doc__)
+    asked = _parse(_train_options(asked.env, preset), words, "train", about)
     config = Config(**{name: getattr(asked, name) for name in knob_types})
 
     from t3d.api import start
@@ -201,15 +204,16 @@ _COMMANDS: dict[str, Callable[[list[str]], int]] = {
 def _end(outcome: "Outcome", console: "Console", video: bool) -> int:
     """Say how training ended, where the files are, and what to type next."""
     from t3d.api import evaluate as play
+    from t3d.run.folder import RunFolder
     from t3d.show import terminal
 
-    run = outcome.folder.path
+    folder, run = outcome.folder, outcome.folder.path
 
     def say(text: str) -> None:
         terminal.say(console, text)
 
     if outcome.signal is not None:
-        say(f"Stopped and saved. Go on with: t3d resume {run}")
+        say(f"Stopped and saved. Go on with: t3d resume {folder}")
         return 128 + outcome.signal
     score = play(run)
     say(f"Score: {score.mean:,.1f} ± {score.std:,.1f}, best agent, 10 test episodes (seed 0)")
@@ -228,9 +232,15 @@ def _end(outcome: "Outcome", console: "Console", video: bool) -> int:
     for name, where in files.items():
         say(f"  {name:<7}{where}")
     say("Next:")
-    say(f"  t3d eval {run} --episodes 100     more episodes, for a surer score")
-    say(f"  t3d resume {run} --steps {2 * outcome.folder.config().steps}     train further")
-    say(f"  tensorboard --logdir {run.parent}     all runs, in the browser")
+    further = f"t3d resume {folder} --steps {2 * folder.config().steps}"
+    next_commands = {
+        f"t3d eval {folder} --episodes 100": "more episodes, for a surer score",
+        further: "train further",
+        f"tensorboard --logdir {RunFolder(run.parent)}": "all runs, in the browser",
+    }
+    width = max(len(command) for command in next_commands)
+    for command, purpose in next_commands.items():
+        say(f"  {command:<{width}}   {purpose}")
     return 0
 
 
@@ -245,14 +255,18 @@ def _film(run: str | Path, out: Path, seed: int, which: Any) -> tuple[list[Path]
 
 
 def _console() -> "Console":
-    from rich.console import Console
+    from t3d.show.terminal import PatientConsole
 
-    return Console()
+    return PatientConsole()
 
 
-def _guess(words: list[str]) -> str:
-    """The preset whose values `t3d train ENV --help` shows as the defaults."""
-    return words[0] if words and words[0] in PRESETS else "default"
+def _guess(words: list[str]) -> tuple[str, str]:
+    """Environment and preset as far as they show before the words are parsed, for --help."""
+    env = words[0] if words and not words[0].startswith("-") else Config().env
+    asked = [word.removeprefix("--preset=") for word in words if word.startswith("--preset=")]
+    asked += [after for word, after in itertools.pairwise(words) if word == "--preset"]
+    preset = asked[0] if asked and asked[0] in PRESETS else "auto"
+    return env, resolve(env, preset)[0]
 
 
 def _train_options(env: str, preset: str) -> type[Any]:

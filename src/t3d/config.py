@@ -32,22 +32,27 @@ class Config:
     """All settings of one training run. Frozen, and passed whole."""
 
     env: str = _knob("Pendulum-v1", "Gymnasium id, module:EnvId, or module:callable")
-    steps: int = _knob(1_000_000, "environment steps to train for", least=1)
+    steps: int = _knob(1_000_000, "environment steps to train for", least=1, most=10**12)
     seed: int = _knob(0, "seed of every random stream of the run", least=0, most=2**32 - 1)
 
     # How to play.
     num_envs: int = _knob(1, "environments that play at once", least=1, most=4096)
     env_processes: bool = _knob(False, "give each environment a process of its own")
     max_episode_steps: int = _knob(
-        0, "cut longer episodes (a truncation); 0 for the environment's own limit", least=0
+        0,
+        "cut longer episodes (a truncation); 0 for the environment's own limit",
+        least=0,
+        most=10**9,
     )
-    random_steps: int = _knob(10_000, "random steps before the policy plays and learns", least=0)
+    random_steps: int = _knob(
+        10_000, "random steps before the policy plays and learns", least=0, most=10**12
+    )
     exploration_noise: float = _knob(
         0.1, "std of the noise on played actions, in half-ranges", least=0, most=10
     )
 
     # The memory.
-    capacity: int = _knob(1_000_000, "transitions the replay memory holds", least=1)
+    capacity: int = _knob(1_000_000, "transitions the replay memory holds", least=1, most=10**10)
 
     # How to learn.
     train_after: Literal["step", "episode"] = _knob(
@@ -56,8 +61,8 @@ class Config:
     updates_per_step: float = _knob(
         1.0, "updates per environment step, also below 1", least=0, most=1000
     )
-    batch_size: int = _knob(256, "transitions per update", least=1)
-    hidden: tuple[int, ...] = _knob((256, 256), "units of each hidden layer", least=1)
+    batch_size: int = _knob(256, "transitions per update", least=1, most=10**7)
+    hidden: tuple[int, ...] = _knob((256, 256), "units of each hidden layer", least=1, most=65_536)
     learning_rate: float = _knob(3e-4, "Adam's step size, actor and critic", above=0, most=1)
     discount: float = _knob(0.99, "weight of the next step's value", least=0, most=1)
     tau: float = _knob(0.005, "share of the model in each target update", above=0, most=1)
@@ -67,21 +72,25 @@ class Config:
     noise_clip: float = _knob(
         0.5, "largest noise on target actions, in half-ranges", least=0, most=10
     )
-    policy_freq: int = _knob(2, "critic updates per actor and target update", least=1)
+    policy_freq: int = _knob(2, "critic updates per actor and target update", least=1, most=10**6)
 
     # What to measure and keep.
-    eval_every: int = _knob(5_000, "steps between evaluations; 0 for none before the end", least=0)
-    eval_episodes: int = _knob(10, "noiseless episodes per evaluation", least=1)
-    log_every: int = _knob(1_000, "steps between lines in metrics.jsonl", least=1)
-    checkpoint_every: int = _knob(
-        50_000, "steps between checkpoints; 0 for none before the end", least=0
+    eval_every: int = _knob(
+        5_000, "steps between evaluations; 0 for none before the end", least=0, most=10**12
     )
-    keep_checkpoints: int = _knob(2, "newest checkpoints to keep", least=1)
+    eval_episodes: int = _knob(10, "noiseless episodes per evaluation", least=1, most=10**6)
+    log_every: int = _knob(1_000, "steps between lines in metrics.jsonl", least=1, most=10**12)
+    checkpoint_every: int = _knob(
+        50_000, "steps between checkpoints; 0 for none before the end", least=0, most=10**12
+    )
+    keep_checkpoints: int = _knob(2, "newest checkpoints to keep", least=1, most=10**6)
 
     # Where to compute.
     engine: Literal["auto", "reference"] = _knob("auto", "what runs the update")
     device: str = _knob("cpu", "any device that PyTorch knows: cpu, cuda, mps, cuda:1 ...")
-    threads: int = _knob(0, "CPU threads of the update; 0 for PyTorch's own choice", least=0)
+    threads: int = _knob(
+        0, "CPU threads of the update; 0 for PyTorch's own choice", least=0, most=1024
+    )
 
     def __post_init__(self) -> None:
         """Check every value, and turn whole floats, lists and such into the field's type."""
@@ -121,6 +130,8 @@ def knob_range(field: "dataclasses.Field[Any]") -> str:
 def _checked(field: "dataclasses.Field[Any]", kind: Any, value: Any) -> Any:
     """The value as the knob's type and in its range, or an error that says which knob and why."""
     name = field.name
+    if hasattr(value, "tolist"):  # numbers and arrays of NumPy are as good as Python's
+        value = value.tolist()
     if get_origin(kind) is Literal:
         if value not in get_args(kind):
             choices = ", ".join(get_args(kind))
@@ -142,11 +153,11 @@ def _number(field: "dataclasses.Field[Any]", kind: Any, value: Any) -> Any:
     wanted = "a whole number" if kind is int else "a number"
     limits = knob_range(field)
     expected = f"{field.name} is {value!r}; expected {wanted}{' ' if limits else ''}{limits}"
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise T3DError(expected)
     bounds = field.metadata
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise T3DError(expected)
     if not (bounds["least"] <= value <= bounds["most"] and value > bounds["above"]):
         raise T3DError(expected)
-    if kind is int and value != int(value):
+    if math.isinf(value) or (kind is int and value != int(value)):
         raise T3DError(expected)
     return kind(value)

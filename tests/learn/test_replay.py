@@ -208,19 +208,18 @@ def test_what_is_not_finite_is_refused_by_name_and_nothing_is_stored(
     rows[field][1] = bad
     row[field] = np.full_like(row[field], bad)
     for wrong in (rows, row):
-        with pytest.raises(T3DError, match=f"^{field} is not finite"):
+        with pytest.raises(T3DError, match=f"^{field} holds"):
             buffer.add(**wrong)
         assert contents(buffer) == [1, 2]
 
 
 # A float64 number may be finite and still not fit into the float32 that is stored.
-@pytest.mark.filterwarnings("ignore:overflow encountered in cast")
 @pytest.mark.parametrize("field", FIELDS)
 def test_what_is_not_finite_once_stored_is_refused(field: str) -> None:
     buffer = memory(4, [1, 2])
     row = one(3)
     row[field] = np.full(np.shape(row[field]), 1e39)
-    with pytest.raises(T3DError, match=f"^{field} is not finite"):
+    with pytest.raises(T3DError, match=f"^{field} holds"):
         buffer.add(**row)
     assert contents(buffer) == [1, 2]
 

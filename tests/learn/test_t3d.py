@@ -1,7 +1,7 @@
 import json
 import pickle
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +17,6 @@ LOW, HIGH = (-1.0, 0.0), (1.0, 0.2)
 ACTOR = ("actor.", "actor_optimizer.")
 CRITIC = ("critic.", "critic_optimizer.")
 TARGETS = ("actor_target.", "critic_target.")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    # For networks this small, threads only wait for each other.
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def config(**knobs: Any) -> Config:
@@ -434,3 +425,18 @@ def test_an_unknown_device_is_refused_when_loading(tmp_path: Path) -> None:
     assert T3D.load(tmp_path / "agent.safetensors", device="cpu").config.device == "cpu"
     with pytest.raises(T3DError, match="device 'abacus'"):
         T3D.load(tmp_path / "agent.safetensors", device="abacus")
+
+
+def test_a_loaded_agent_acts_to_the_bit_whatever_the_bounds(tmp_path: Path) -> None:
+    agent = T3D(3, [0.1, -0.3], [0.7, 1.1])  # numbers that float32 has to round
+    agent.save(tmp_path / "agent.safetensors")
+    loaded = T3D.load(tmp_path / "agent.safetensors")
+    states = np.random.default_rng(0).normal(size=(1000, 3))
+    assert np.array_equal(agent.select_action(states), loaded.select_action(states))
+
+
+def test_a_memory_of_other_sizes_is_refused() -> None:
+    memory = ReplayBuffer(10, 4, 2)
+    memory.add(np.zeros(4), np.zeros(4), np.zeros(2), 0.0, 0.0)
+    with pytest.raises(T3DError, match=r"the memory holds states \(4,\), actions 2; this agent's"):
+        T3D(3, [-1.0], [1.0]).train(memory, 1)

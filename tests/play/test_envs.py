@@ -44,7 +44,7 @@ def test_what_cannot_be_learned_from_is_refused_in_one_line(source: object, mess
         (broken_envs.NanObservation, "step 3: observation[1] is nan"),
         (broken_envs.InfiniteReward, "step 3: reward is inf"),
         (broken_envs.WrongShape, "step 1: observation has shape (2,); expected (3,)"),
-        (broken_envs.TextReward, "step 1: reward is 'much'"),
+        (broken_envs.TextReward, "step 1: step() returned reward 'much'"),
         (broken_envs.FourValues, "step 1: step() must return (observation, reward, term"),
         (broken_envs.Raises, "step 3: step() raised ZeroDivisionError: the arm fell off"),
         (broken_envs.NanAtReset, "step 0: observation[0] is nan"),

@@ -12,6 +12,7 @@ import pytest
 import t3d
 from conftest import TINY, metrics_without_time, read_json, same_bits, whole_state
 from t3d.run.folder import RunFolder
+from t3d.run.train import Run
 
 
 def tiny(path: Path, env: Any = "Pendulum-v1", **knobs: Any) -> t3d.T3D:
@@ -158,9 +159,7 @@ def test_a_callable_of_the_users_own_trains(tmp_path: Path) -> None:
     assert len(t3d.evaluate(tmp_path / "run", episodes=2).returns) == 2
 
 
-def test_a_broken_environment_leaves_the_memory_clean_and_the_checkpoint_whole(
-    tmp_path: Path,
-) -> None:
+def test_a_broken_environment_loses_nothing_that_was_played(tmp_path: Path) -> None:
     class BreaksLater(broken_envs.Calm):
         def __init__(self) -> None:
             self.steps = 0
@@ -170,14 +169,109 @@ def test_a_broken_environment_leaves_the_memory_clean_and_the_checkpoint_whole(
             observation, *rest = super().step(action)
             return (observation * np.nan if self.steps == 27 else observation), *rest
 
-    with pytest.raises(t3d.T3DError, match=r"step 2: observation\[0\] is nan"):
+    with pytest.raises(t3d.T3DError, match=r"step 2: observation\[0\] is nan.*saved at step 26"):
         tiny(tmp_path / "run", env=BreaksLater)
     state = whole_state(tmp_path / "run")
-    assert int(state["collector.steps"]) == 20
+    assert int(state["collector.steps"]) == 26
     assert all(np.isfinite(a).all() for a in state.values() if a.dtype.kind == "f")
 
 
-@pytest.mark.parametrize("bad", [{"env": "CartPole-v1"}, {"device": "nonsense"}, {"tau": 9}])
+def test_a_run_that_broke_goes_on_to_the_same_end(tmp_path: Path) -> None:
+    tiny(tmp_path / "whole", env=broken_envs.Calm)
+
+    class BreaksOnce(broken_envs.Calm):
+        def step(self, action: Any) -> Any:
+            if len(records(tmp_path / "run", "train")) == 4:
+                raise OSError("the cable came loose")
+            return super().step(action)
+
+    with pytest.raises(t3d.T3DError, match=r"the cable came loose.*saved at step 40"):
+        tiny(tmp_path / "run", env=BreaksOnce)
+    t3d.resume(tmp_path / "run", env=broken_envs.Calm, quiet=True)
+    assert same_bits(tmp_path / "whole", tmp_path / "run")
+
+
+def test_an_evaluation_that_a_stop_breaks_off_is_played_again(tmp_path: Path) -> None:
+    tiny(tmp_path / "whole")
+    config = t3d.Config(env="Pendulum-v1", **TINY)
+    run = Run.start(config, "Pendulum-v1", RunFolder(tmp_path / "run"), {"preset": "default"})
+    asked = iter(range(10**6))
+    # The loop asks once per round; an evaluation asks at each of its steps.
+    finished = run.loop(stop=lambda: next(asked) > 50)
+    run.close()
+    assert not finished
+    assert [r["step"] for r in records(tmp_path / "run", "evaluation")] == [0]
+    assert run.collector.steps == 30
+    t3d.resume(tmp_path / "run", quiet=True)
+    assert same_bits(tmp_path / "whole", tmp_path / "run")
+    assert metrics_without_time(tmp_path / "whole") == metrics_without_time(tmp_path / "run")
+
+
+def test_an_endless_episode_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Endless(broken_envs.Calm):
+        def step(self, action: Any) -> Any:
+            return *super().step(action)[:3], False, {}
+
+    monkeypatch.setattr("t3d.play.evaluate._ENDLESS", 500)
+    with pytest.raises(t3d.T3DError, match="has 500 steps and goes on; set --max-episode-steps"):
+        tiny(tmp_path / "run", env=Endless, max_episode_steps=0)
+
+
+def test_a_diverged_agent_is_told_from_a_broken_environment(tmp_path: Path) -> None:
+    class HugeReward(broken_envs.Calm):
+        def step(self, action: Any) -> Any:
+            observation, _, *rest = super().step(action)
+            return observation, 3e38, *rest
+
+    with pytest.raises(t3d.T3DError, match="the agent diverged by step"):
+        tiny(tmp_path / "run", env=HugeReward)
+    for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines():
+        json.loads(line, parse_constant=pytest.fail)  # no NaN, no Infinity: they are not JSON
+
+
+def test_damaged_files_are_named_and_left_as_they_are(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    tiny(run)
+    newest = RunFolder(run).newest_checkpoint()
+    assert newest is not None
+    metrics = run / "metrics.jsonl"
+    lines = metrics.read_bytes()
+
+    metrics.write_bytes(lines[:100])
+    with pytest.raises(t3d.T3DError, match=r"metrics\.jsonl is shorter than the checkpoint says"):
+        t3d.resume(run, steps=90, quiet=True)
+    assert metrics.read_bytes() == lines[:100]
+    metrics.unlink()
+    with pytest.raises(t3d.T3DError, match=r"metrics\.jsonl cannot be written: .*No such file"):
+        t3d.resume(run, steps=90, quiet=True)
+    metrics.write_bytes(lines)
+
+    for name, damage in (
+        ("progress.json", b"{}"),
+        ("progress.json", b"[]"),
+        ("collector.safetensors", b"12345678"),
+        ("memory.safetensors", b""),
+        ("agent.safetensors", b"\x80\x04pickle"),
+    ):
+        whole = (newest / name).read_bytes()
+        (newest / name).write_bytes(damage)
+        with pytest.raises(t3d.T3DError, match=f"{newest.name}"):
+            t3d.resume(run, steps=90, quiet=True)
+        (newest / name).write_bytes(whole)
+    t3d.resume(run, steps=90, quiet=True)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"env": "CartPole-v1"},
+        {"device": "nonsense"},
+        {"tau": 9},
+        {"capacity": 10**10},
+        {"env": 123},
+        {"env": broken_envs.Calm()},
+    ],
+)
 def test_bad_input_leaves_no_folder_behind(tmp_path: Path, bad: dict[str, Any]) -> None:
     with pytest.raises(t3d.T3DError):
         tiny(tmp_path / "run", **bad)
@@ -186,7 +280,7 @@ def test_bad_input_leaves_no_folder_behind(tmp_path: Path, bad: dict[str, Any]) 
 
 def test_an_existing_folder_is_refused_and_not_touched(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("precious")
-    with pytest.raises(t3d.T3DError, match="exists; choose another with --run"):
+    with pytest.raises(t3d.T3DError, match=r"exists; choose another with --run$"):
         tiny(tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"]
 

@@ -34,6 +34,11 @@ def test_seeds_share_a_curve_and_other_knobs_have_their_own(runs: list[Path]) ->
     assert (first.mean() <= high).all()
 
 
+def test_the_same_seed_twice_counts_once(runs: list[Path]) -> None:
+    (line,) = plots.curves([runs[0], runs[0], runs[1]])["Pendulum-v1"]
+    assert line.seeds == [0, 1]
+
+
 def test_the_interval_is_the_bootstrap_of_the_mean() -> None:
     values = np.random.default_rng(1).normal(100, 10, (30, 1))
     low, high = plots.Curve("", list(range(30)), np.array([0]), values).interval()
@@ -44,8 +49,14 @@ def test_the_interval_is_the_bootstrap_of_the_mean() -> None:
 def test_png_and_svg_are_pictures_with_the_names_on_them(runs: list[Path], tmp_path: Path) -> None:
     png, svg = plots.plot(runs, tmp_path / "curve")
     with Image.open(png) as picture:
-        assert picture.size > (800, 500)
-    assert ET.parse(svg).getroot().tag.endswith("svg")
+        assert picture.width > 800
+        assert picture.height > 500
+    drawn = ET.parse(svg).getroot()
+    assert drawn.tag.endswith("svg")
+    words = {text.strip() for node in drawn.iter() for text in (node.text, node.tail) if text}
+    assert {"Pendulum-v1", "environment steps"} <= words
+    assert any("2 seeds" in word and "tau 0.01" in word for word in words)
+    assert any("seed 0" in word and "tau 0.5" in word for word in words)
     again = plots.plot(runs, tmp_path / "again")[1]
     assert svg.read_text() == again.read_text()
 
@@ -67,9 +78,12 @@ def test_runs_without_evaluations_or_common_steps_are_named(
     metrics.write_text('{"kind": "evaluation", "step": 7, "mean": 1.0}\n')
     with pytest.raises(t3d.T3DError, match="evaluated at different steps"):
         plots.plot([runs[0], other], tmp_path / "curve")
+    metrics.write_text('{"kind": "evaluation", "step": 7, "mean": null}\n')
+    with pytest.raises(t3d.T3DError, match="has an evaluation without a mean"):
+        plots.plot([other], tmp_path / "curve")
     metrics.write_text("")
     with pytest.raises(t3d.T3DError, match="has no evaluation yet"):
         plots.plot([other], tmp_path / "curve")
     metrics.write_text("nonsense\n")
-    with pytest.raises(t3d.T3DError, match="line 1 is not JSON"):
+    with pytest.raises(t3d.T3DError, match="line 1 is no record"):
         plots.plot([other], tmp_path / "curve")

@@ -7,7 +7,7 @@ from t3d import Config
 from t3d.show.terminal import TerminalWatcher, clock
 
 TRAIN = {"critic_loss": 0.5, "actor_loss": 3.25, "mean_Q": -3.5, "steps_per_second": 20.0}
-EVALUATION = {"mean": -150.0, "std": 80.0, "best_mean": -150.0}
+EVALUATION = {"mean": -150.0, "std": 80.0, "best_mean": -150.0, "best_step": 400}
 
 
 def shown(terminal: bool) -> str:

@@ -99,6 +99,7 @@ def test_help_lists_every_knob_with_its_range_and_the_presets_default(
     said = " ".join(capsys.readouterr().out.replace("│", " ").split())
     for knob in TINY:
         assert f"--{knob.replace('_', '-')} " in said
+    assert "those of preset Pendulum-v1" in said
     assert (
         "share of the model in each target update (above 0 and at most 1) (default: 0.01)" in said
     )
@@ -176,9 +177,40 @@ def test_a_broken_environment_is_one_line_and_exit_code_2(tmp_path: Path, proces
     assert err.count("\n") == 1
 
 
+def test_a_dead_environment_process_ends_the_run_saved_and_named(tmp_path: Path) -> None:
+    flags = [*TINY_FLAGS, "--steps", "100000", "--num-envs", "2", "--env-processes"]
+    trainer = t3d_process("train", *flags, "--run", "run", cwd=tmp_path)
+    run = tmp_path / "run"
+    wait_for_step(run, 100, trainer)
+    listed = subprocess.run(
+        ["ps", "-o", "pid=,args=", "--ppid", str(trainer.pid)], capture_output=True, text=True
+    )
+    workers = [line.split()[0] for line in listed.stdout.splitlines() if "spawn_main" in line]
+    assert len(workers) == 2
+    os.kill(int(workers[1]), signal.SIGKILL)
+    _, err = trainer.communicate(timeout=60)
+    assert trainer.returncode == 2
+    assert "the process of environment [1] died; saved at step" in err
+    assert err.count("\n") == 1
+    assert RunFolder(run).newest_step() > 100
+
+
+def test_a_reader_that_leaves_does_not_end_the_run(tmp_path: Path) -> None:
+    trainer = t3d_process("train", *TINY_FLAGS, "--run", "run", "--no-video", cwd=tmp_path)
+    with trainer:
+        assert trainer.stdout is not None
+        trainer.stdout.readline()
+        trainer.stdout.close()
+        assert trainer.wait(timeout=60) == 0
+    assert RunFolder(tmp_path / "run").newest_step() == 60
+
+
 def wait_for_step(run: Path, step: int, trainer: "subprocess.Popen[str]") -> None:
     """Until the run has logged that step; a trainer that ends before is a failure."""
     folder = RunFolder(run)
+    while not folder.metrics_path.exists():
+        assert trainer.poll() is None, trainer.communicate()
+        time.sleep(0.01)
     while not any(r["step"] >= step for r in folder.metrics("train")):
         assert trainer.poll() is None, trainer.communicate()
         time.sleep(0.01)
@@ -198,9 +230,6 @@ def test_a_signal_saves_and_the_run_goes_on_to_the_same_end(
     flags = [*TINY_FLAGS, *more, "--steps", "1500", "--no-video", "--checkpoint-every", "0"]
     run = tmp_path / "stopped"
     trainer = t3d_process("train", *flags, "--run", str(run), cwd=tmp_path)
-    while not (run / "metrics.jsonl").exists():
-        assert trainer.poll() is None, trainer.communicate()
-        time.sleep(0.01)
     wait_for_step(run, 200, trainer)
     trainer.send_signal(sent)
     out, err = trainer.communicate(timeout=120)

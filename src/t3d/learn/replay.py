@@ -79,10 +79,11 @@ class ReplayBuffer:
         memory is full, the oldest rows are overwritten. Shapes are checked, and nothing
         that is not finite gets in.
         """
-        one = np.ndim(reward) == 0
-        rows = 1 if one else len(np.asarray(reward))
+        rewards = _as_stored("reward", reward, self.reward.dtype)
+        one = rewards.ndim == 0
+        rows = 1 if one else len(rewards)
         values = {}
-        for name, given in zip(Batch._fields, (state, next_state, action, reward, done)):
+        for name, given in zip(Batch._fields, (state, next_state, action, rewards, done)):
             store = getattr(self, name)
             value = _as_stored(name, given, store.dtype)
             value = value[None] if one else value
@@ -90,7 +91,8 @@ class ReplayBuffer:
                 expected = store.shape[1:] if one else (rows, *store.shape[1:])
                 raise T3DError(f"{name} has shape {np.shape(given)}; expected {expected}")
             if not np.isfinite(value).all():
-                raise T3DError(f"{name} is not finite: {given!r}; nothing was stored")
+                bad = value[~np.isfinite(value)][0]
+                raise T3DError(f"{name} holds {bad}; expected finite numbers, nothing was stored")
             values[name] = value[-self.capacity :]
         rows = min(rows, self.capacity)
         where = (self.position + np.arange(rows)) % self.capacity
@@ -103,6 +105,8 @@ class ReplayBuffer:
         """Draw transitions uniformly, with replacement."""
         if self.size == 0:
             raise T3DError("the replay memory is empty; add transitions before sampling")
+        if batch_size < 1:
+            raise T3DError(f"batch_size is {batch_size}; expected at least 1")
         rows = generator.integers(self.size, size=batch_size)
         return Batch(*(torch.from_numpy(store[rows]) for store in self._fields().values()))
 
@@ -134,7 +138,11 @@ class ReplayBuffer:
 
     def save(self, path: str | Path) -> None:
         """Write what is stored to a safetensors file."""
-        save_file({name: np.asarray(a, order="C") for name, a in self.state_dict().items()}, path)
+        arrays = {name: np.asarray(a, order="C") for name, a in self.state_dict().items()}
+        try:
+            save_file(arrays, path)
+        except (OSError, SafetensorError) as error:
+            raise T3DError(f"memory {path} cannot be written: {error}") from error
 
     def load(self, path: str | Path) -> None:
         """Read what `save` wrote. No code in the file can run."""
@@ -156,4 +164,4 @@ def _as_stored(name: str, given: ArrayLike, dtype: np.dtype[Any]) -> Array:
         with np.errstate(over="ignore"):  # becomes infinite, and is refused as that
             return np.asarray(given, dtype)
     except (TypeError, ValueError) as error:
-        raise T3DError(f"{name} is {given!r}; expected numbers") from error
+        raise T3DError(f"{name} is a {type(given).__name__}; expected numbers") from error

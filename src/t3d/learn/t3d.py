@@ -55,7 +55,9 @@ class T3D:
         self.low, self.high = lowest.to(self.device), highest.to(self.device)
 
         weights = generator(config.seed, "weights")
-        shared = (state_dim, low, high, config.hidden, weights, dtype)
+        # The bounds as they are kept, so that a saved agent acts like this one to the bit.
+        bounds = lowest.numpy(), highest.numpy()
+        shared = (state_dim, *bounds, config.hidden, weights, dtype)
         self.actor = Actor(*shared).to(self.device)
         self.critic = Critic(*shared).to(self.device)
         self.actor_target = copy.deepcopy(self.actor).requires_grad_(False)
@@ -80,7 +82,10 @@ class T3D:
     @torch.no_grad()
     def select_action(self, state: ArrayLike) -> NDArray[np.float32]:
         """The policy's action for one state, or for a batch of states. No noise is added."""
-        states = np.asarray(state, np.float32)
+        try:
+            states = np.asarray(state, np.float32)
+        except (TypeError, ValueError) as error:
+            raise T3DError(f"state is a {type(state).__name__}; expected numbers") from error
         if states.shape[-1:] != (self.state_dim,) or states.ndim > 2:
             raise T3DError(
                 f"state has shape {states.shape}; expected ({self.state_dim},) or a batch"
@@ -92,6 +97,10 @@ class T3D:
 
     def train(self, replay_buffer: ReplayBuffer, iterations: int) -> dict[str, Tensor]:
         """Run that many training iterations; returns the last of each measure."""
+        stored = replay_buffer.state.shape[1:], replay_buffer.action.shape[1]
+        if stored != ((self.state_dim,), self.action_dim):
+            expected = f"this agent's are {(self.state_dim,)} and {self.action_dim}"
+            raise T3DError(f"the memory holds states {stored[0]}, actions {stored[1]}; {expected}")
         measured: dict[str, Tensor] = {}
         shape = (self.config.batch_size, self.action_dim)
         for _ in range(iterations):

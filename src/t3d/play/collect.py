@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from t3d.config import Config
+from t3d.errors import T3DError
 from t3d.play.envs import Environments
 from t3d.randomness import generator, generator_state, set_generator_state
 
@@ -58,14 +59,23 @@ class Collector:
         # One draw per environment and per dimension, in units of that dimension's half-range.
         noise = self.exploration.standard_normal(shape, np.float32) * (high - low) / 2
         action = policy(self.environments.state) + noise * self.config.exploration_noise
+        if not np.isfinite(action).all():
+            advice = "lower --learning-rate, or scale the rewards down"
+            raise T3DError(f"the agent diverged by step {self.steps}: its action is nan; {advice}")
         return np.clip(action, low, high).astype(np.float32)
 
     def step(self, policy: Policy, memory: Memory) -> list[Episode]:
         """One step in every environment; returns the episodes that it ended."""
         state = self.environments.state
-        action = self._act(policy)
         numbers = self.environments.episode.copy()
-        next_state, reward, terminated, truncated = self.environments.step(action)
+        drawn = generator_state(self.random_actions), generator_state(self.exploration)
+        try:
+            action = self._act(policy)
+            next_state, reward, terminated, truncated = self.environments.step(action)
+        except T3DError:  # the step was not played, so its numbers were not drawn
+            set_generator_state(self.random_actions, drawn[0])
+            set_generator_state(self.exploration, drawn[1])
+            raise
         # Truncation is not termination: a state that a time limit cut off still has a value.
         memory.add(state, next_state, action, reward, terminated)
         self.steps += len(reward)

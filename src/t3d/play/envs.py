@@ -7,7 +7,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -30,11 +30,12 @@ def make(
     *,
     max_episode_steps: int = 0,
     render_mode: str | None = None,
-    index: int = 0,
+    index: int | None = None,
 ) -> "GuardedEnv":
     """Make one environment, check that T3D can learn from it, and guard what it returns.
 
     With `max_episode_steps`, longer episodes are truncated; 0 leaves the environment's own limit.
+    `index` is its number among those that train; None for one that evaluates.
     """
     name = env_name(source)
     env = _create(source, name, render_mode)
@@ -52,8 +53,12 @@ def env_name(source: EnvSource) -> str:
     """The name an environment goes by in run folders: its id, or module:callable."""
     if isinstance(source, str):
         return source
-    module = getattr(source, "__module__", "?")
-    return f"{module}:{getattr(source, '__qualname__', type(source).__name__)}"
+    if not callable(source):
+        expected = "an environment's name, or a callable that makes one: lambda: env"
+        raise T3DError(f"env is a {type(source).__name__}; expected {expected}")
+    # What has no name of its own, such as a partial, gets one that cannot be looked up.
+    name = getattr(source, "__qualname__", f"<{type(source).__name__}>")
+    return f"{getattr(source, '__module__', '?')}:{name}"
 
 
 def _create(source: EnvSource, name: str, render_mode: str | None) -> gym.Env[Any, Any]:
@@ -79,7 +84,7 @@ def _create(source: EnvSource, name: str, render_mode: str | None) -> gym.Env[An
         raise T3DError(f"no environment is called {name!r}{advice}") from error
     except T3DError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         advice = f" with {rendering}" if rendering else ""
         raise T3DError(f"environment {name!r} cannot be made{advice}: {_blame(error)}") from error
     if not isinstance(env, gym.Env):
@@ -91,11 +96,12 @@ def _create(source: EnvSource, name: str, render_mode: str | None) -> gym.Env[An
 def _callable_in_module(source: str) -> Callable[..., Any] | None:
     """What `module:name` names, if it is a callable; None if Gymnasium is to look it up."""
     module_name, colon, attribute = source.partition(":")
+    main = sys.modules["__main__"]
     if not colon:
         return None
-    if "<" in attribute:  # a lambda or a local function, written down by an earlier run
+    if "<" in attribute or (module_name == "__main__" and not hasattr(main, attribute)):
         advice = "from Python, pass the callable itself as env"
-        raise T3DError(f"environment {source!r} was a callable without a name; {advice}")
+        raise T3DError(f"environment {source!r} was a callable that cannot be imported; {advice}")
     if os.getcwd() not in sys.path:  # a command, unlike `python`, does not look here by itself
         sys.path.insert(0, os.getcwd())
     try:
@@ -103,9 +109,11 @@ def _callable_in_module(source: str) -> Callable[..., Any] | None:
     except ModuleNotFoundError as error:
         where = f"looked in {os.getcwd()} and the installed packages"
         raise T3DError(f"no module {error.name!r} for environment {source!r}; {where}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise T3DError(f"module {module_name!r} cannot be imported: {_blame(error)}") from error
-    found = getattr(module, attribute, None)
+    found: Any = module
+    for part in attribute.split("."):
+        found = getattr(found, part, None)
     if callable(found):
         return cast(Callable[..., Any], found)
     if attribute not in gym.registry:
@@ -137,6 +145,9 @@ def _blame(error: BaseException) -> str:
 
 
 def _check_spaces(env: gym.Env[Any, Any], name: str) -> None:
+    missing = [n for n in ("action_space", "observation_space") if not hasattr(env, n)]
+    if missing:
+        raise T3DError(f"{name!r} has no {missing[0]}; set it in the environment's __init__")
     action, observation = env.action_space, env.observation_space
     if not isinstance(action, gym.spaces.Box):
         kind = type(action).__name__
@@ -162,6 +173,10 @@ def _check_spaces(env: gym.Env[Any, Any], name: str) -> None:
         raise T3DError(f"{name!r} has observations of shape {observation.shape}; {advice}")
 
 
+class BrokenEnvironmentError(T3DError):
+    """An environment failed while it played."""
+
+
 class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
     """An environment whose every answer is checked before anything learns from it.
 
@@ -170,7 +185,7 @@ class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
     which episode seed, which step.
     """
 
-    def __init__(self, env: gym.Env[Any, Any], name: str, index: int) -> None:
+    def __init__(self, env: gym.Env[Any, Any], name: str, index: int | None) -> None:
         super().__init__(env)
         self.name = name
         self.index = index
@@ -182,23 +197,25 @@ class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
         self._episode_seed: int | None = None
         self._step = 0
 
-    def _where(self) -> str:
+    def _broken(self, what: str) -> BrokenEnvironmentError:
+        role = "evaluation environment" if self.index is None else f"environment {self.index}"
         episode = f"episode seed {self._episode_seed}, step {self._step}"
-        return f"environment {self.index} ({self.name}), {episode}"
+        return BrokenEnvironmentError(f"{role} ({self.name}), {episode}: {what}")
 
     def _checked(self, observation: Any) -> Array:
         try:
-            array = np.asarray(observation, np.float32)
+            with np.errstate(over="ignore"):  # becomes infinite, and is refused as that
+                array = np.asarray(observation, np.float32)
         except (TypeError, ValueError) as error:
             kind = type(observation).__name__
-            raise T3DError(f"{self._where()}: observation is a {kind}, not numbers") from error
+            raise self._broken(f"observation is a {kind}, not numbers") from error
         if array.shape != self.observation_space.shape:
             expected = f"expected {self.observation_space.shape} as in observation_space"
-            raise T3DError(f"{self._where()}: observation has shape {array.shape}; {expected}")
+            raise self._broken(f"observation has shape {array.shape}; {expected}")
         if not np.isfinite(array).all():
             bad = np.flatnonzero(~np.isfinite(array))[0]
             value = f"observation[{bad}] is {array[bad]}"
-            raise T3DError(f"{self._where()}: {value}; expected finite numbers, nothing was stored")
+            raise self._broken(f"{value}; expected finite numbers, nothing was stored")
         return array
 
     def reset(
@@ -209,9 +226,9 @@ class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
         try:
             answer = self.env.reset(seed=seed, options=options)
         except Exception as error:
-            raise T3DError(f"{self._where()}: reset() raised {_blame(error)}") from error
+            raise self._broken(f"reset() raised {_blame(error)}") from error
         if not isinstance(answer, tuple) or len(answer) != 2:
-            raise T3DError(f"{self._where()}: reset() must return (observation, info)")
+            raise self._broken("reset() must return (observation, info)")
         return self._checked(answer[0]), {}
 
     def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
@@ -222,25 +239,34 @@ class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
         try:
             answer = self.env.step(action)
         except Exception as error:
-            raise T3DError(f"{self._where()}: step() raised {_blame(error)}") from error
+            raise self._broken(f"step() raised {_blame(error)}") from error
         if not isinstance(answer, tuple) or len(answer) != 5:
             expected = "(observation, reward, terminated, truncated, info)"
-            raise T3DError(f"{self._where()}: step() must return {expected}")
+            raise self._broken(f"step() must return {expected}")
         observation, given, terminated, truncated, _ = answer
         try:
-            reward = float(given)
+            reward = float(np.asarray(given, np.float64).item())  # also an array of one number
+            ends = bool(terminated), bool(truncated)
         except (TypeError, ValueError) as error:
-            raise T3DError(f"{self._where()}: reward is {given!r}; expected a number") from error
-        if not np.isfinite(np.float32(reward)):
-            raise T3DError(f"{self._where()}: reward is {reward}; expected a finite number")
-        return self._checked(observation), reward, bool(terminated), bool(truncated), {}
+            said = f"reward {given!r}, terminated {terminated!r}, truncated {truncated!r}"
+            expected = "expected a number and two truth values"
+            raise self._broken(f"step() returned {' '.join(said.split())}; {expected}") from error
+        if not abs(reward) <= np.finfo(np.float32).max:  # so is nan
+            raise self._broken(f"reward is {reward}; expected a finite number")
+        return self._checked(observation), reward, *ends, {}
 
     def replay(self, actions: list[Array]) -> Array | None:
         """Play this environment's row of a list of action sequences; where that ends."""
+        assert self.index is not None
         observation = None
         for action in actions[self.index]:
             observation = self.step(action)[0]
         return observation
+
+    def close(self) -> None:
+        """End the environment. One that fails to has nothing more to say about the run."""
+        with suppress(Exception):
+            self.env.close()
 
 
 @dataclass(frozen=True)
@@ -256,17 +282,6 @@ class _Maker:
             # Ctrl-C reaches the whole terminal group; the trainer alone decides what it means.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         return make(self.source, max_episode_steps=self.max_episode_steps, index=self.index)
-
-
-@contextmanager
-def _silent_gymnasium() -> Iterator[None]:
-    """A worker's error reaches us as an exception; Gymnasium would print its traceback as well."""
-    level = gym.logger.min_level
-    gym.logger.min_level = gym.logger.ERROR + 1
-    try:
-        yield
-    finally:
-        gym.logger.min_level = level
 
 
 class Steps(NamedTuple):
@@ -298,12 +313,14 @@ class Environments:
             self.vector = SyncVectorEnv(makers, autoreset_mode=AutoresetMode.DISABLED)
         space = self.vector.single_action_space
         assert isinstance(space, gym.spaces.Box)
-        self.low, self.high = space.low.astype(np.float32), space.high.astype(np.float32)
+        with np.errstate(over="ignore"):  # becomes infinite, and the agent refuses it
+            self.low, self.high = space.low.astype(np.float32), space.high.astype(np.float32)
         shape = self.vector.single_observation_space.shape
         assert shape is not None
         self.state_dim: int = shape[0]
         self.num_envs = num_envs
         self.seed = config.seed
+        self._failed = False
         self.episode = np.zeros(num_envs, np.int64)
         self.played: list[list[Array]] = [[] for _ in range(num_envs)]
         self.state: Array = np.zeros((num_envs, self.state_dim), np.float32)
@@ -317,7 +334,7 @@ class Environments:
         seeds = [derived_seed(self.seed, "reset", index, episode) for index, episode in numbered]
         options = {"reset_mask": which}
         # Gymnasium wants a seed for every environment, and uses those that the mask names.
-        with _silent_gymnasium():
+        with self._asking():
             observation, _ = self.vector.reset(seed=seeds, options=options)  # type: ignore[arg-type]
         self.state[which] = observation[which]
         for index in np.flatnonzero(which):
@@ -325,7 +342,7 @@ class Environments:
 
     def step(self, action: Array) -> Steps:
         """Play one action in each environment; those whose episode ended start the next."""
-        with _silent_gymnasium():
+        with self._asking():
             observation, reward, terminated, truncated, _ = self.vector.step(action)
         for index, row in enumerate(action):
             self.played[index].append(row.copy())
@@ -353,7 +370,9 @@ class Environments:
         self.reset()
         ends = np.cumsum(arrays["lengths"])
         played = np.split(arrays["played"], ends[:-1])
-        for index, observation in enumerate(self.vector.call("replay", played)):
+        with self._asking():
+            reached = self.vector.call("replay", played)
+        for index, observation in enumerate(reached):
             if observation is not None:
                 self.state[index] = observation
             self.played[index] = list(played[index])
@@ -364,6 +383,32 @@ class Environments:
                 "another observation, so this run cannot be resumed"
             )
 
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Ask all environments something; a failure or a dead process is one clear error."""
+        level = gym.logger.min_level
+        # A worker's error reaches us as an exception; Gymnasium would print its traceback as well.
+        gym.logger.min_level = gym.logger.ERROR + 1
+        try:
+            yield
+        except (EOFError, ConnectionError) as error:
+            self._failed = True
+            assert isinstance(self.vector, AsyncVectorEnv)
+            for process in self.vector.processes:
+                process.join(timeout=0.1)
+            dead = [i for i, p in enumerate(self.vector.processes) if not p.is_alive()]
+            raise BrokenEnvironmentError(f"the process of environment {dead} died") from error
+        except BaseException:
+            self._failed = True
+            raise
+        finally:
+            gym.logger.min_level = level
+
     def close(self) -> None:
         """End the environments, and their processes if they have any."""
+        if self._failed and isinstance(self.vector, AsyncVectorEnv):
+            for process in self.vector.processes:  # a worker may never answer again: do not ask
+                process.kill()
+                process.join()
+            self.vector.closed = True
         self.vector.close()

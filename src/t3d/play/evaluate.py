@@ -1,12 +1,16 @@
 """Noiseless episodes, apart from training."""
 
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import numpy as np
 
+from t3d.errors import T3DError
 from t3d.play.collect import Policy
 from t3d.play.envs import GuardedEnv
 from t3d.randomness import derived_seed
+
+_ENDLESS = 100_000  # steps after which we believe that an episode has no end
 
 
 class Score(NamedTuple):
@@ -32,18 +36,25 @@ def evaluate(
     episodes: int,
     seed: int,
     purpose: Literal["evaluation", "test"] = "evaluation",
+    stop: Callable[[], bool] = lambda: False,
 ) -> Score:
     """Play full episodes without noise.
 
     Episode k is reset with a seed derived from (seed, purpose, k): the same call plays the same
     episodes. Training picks its best agent on "evaluation" episodes; "test" episodes are ones
-    that nothing was picked on.
+    that nothing was picked on. Once `stop` says so, it breaks off and returns what it has.
     """
-    returns, lengths = [], []
+    returns: list[float] = []
+    lengths: list[int] = []
     for episode in range(episodes):
         state, _ = env.reset(seed=derived_seed(seed, purpose, episode))
         total, length, ended = 0.0, 0, False
         while not ended:
+            if stop():
+                return Score(returns, lengths)
+            if length == _ENDLESS:
+                advice = "set --max-episode-steps"
+                raise T3DError(f"{env.name}: an episode has {length:,} steps and goes on; {advice}")
             state, reward, terminated, truncated, _ = env.step(policy(state[None])[0])
             total += reward
             length += 1

@@ -10,6 +10,7 @@ checkpoints/         the whole state of the run at some steps
 
 import json
 import os
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,9 @@ class RunFolder:
             (self.path / "run.json").write_text(json.dumps(about, indent=2) + "\n")
             self.metrics_path.touch()
         except FileExistsError as error:
-            advice = f"choose another with --run, or go on with it: t3d resume {self.path}"
+            advice = "choose another with --run"
+            if (self.path / "config.json").is_file():
+                advice += f", or go on with it: t3d resume {self}"
             raise T3DError(f"run folder {self.path} exists; {advice}") from error
         except OSError as error:
             reason = error.strerror or str(error)
@@ -48,8 +51,11 @@ class RunFolder:
     def write_config(self, config: Config) -> None:
         """Write config.json, whole or not at all."""
         aside = self.path / "config.json.writing"
-        aside.write_text(config.to_json())
-        aside.replace(self.path / "config.json")
+        try:
+            aside.write_text(config.to_json())
+            aside.replace(self.path / "config.json")
+        except OSError as error:
+            raise T3DError(f"{self.path / 'config.json'} cannot be written: {error}") from error
 
     @classmethod
     def open(cls, path: str | Path) -> "RunFolder":
@@ -105,15 +111,27 @@ class RunFolder:
         for number, line in enumerate(lines[:-1], start=1):
             try:
                 record = json.loads(line)
-            except ValueError as error:
-                raise T3DError(f"{self.metrics_path}, line {number} is not JSON") from error
-            if kind is None or record.get("kind") == kind:
+                wanted = kind is None or record["kind"] == kind
+            except (ValueError, TypeError, KeyError) as error:
+                raise T3DError(f"{self.metrics_path}, line {number} is no record") from error
+            if wanted:
                 yield record
+
+    def __str__(self) -> str:
+        """The folder as it is typed in a shell."""
+        return shlex.quote(str(self.path))
 
     def newest_checkpoint(self) -> Path | None:
         """The checkpoint with the most steps; None if there is none."""
         found = sorted(self.checkpoints.glob("step-*"))
         return found[-1] if found else None
+
+    def newest_step(self) -> int:
+        """The step of the newest checkpoint."""
+        newest = self.newest_checkpoint()
+        if newest is None:
+            raise T3DError(f"{self.path} has no checkpoint to go on from; train it anew")
+        return int(newest.name.removeprefix("step-"))
 
     def last_agent(self) -> Path | None:
         """The agent of the newest checkpoint."""
@@ -125,13 +143,22 @@ class MetricsFile:
     """Appends records to metrics.jsonl, from a given byte on."""
 
     def __init__(self, folder: RunFolder, start: int = 0) -> None:
-        os.truncate(folder.metrics_path, start)
-        self._file = folder.metrics_path.open("a")
+        self._path = folder.metrics_path
+        try:
+            if self._path.stat().st_size < start:
+                raise T3DError(f"{self._path} is shorter than the checkpoint says: lines are lost")
+            os.truncate(self._path, start)
+            self._file = self._path.open("a")
+        except OSError as error:
+            raise T3DError(f"{self._path} cannot be written: {error}") from error
 
     def write(self, record: Record) -> None:
         """Append one line, and hand it to the system."""
-        self._file.write(json.dumps(record) + "\n")
-        self._file.flush()
+        try:
+            self._file.write(json.dumps(record, allow_nan=False) + "\n")
+            self._file.flush()
+        except OSError as error:
+            raise T3DError(f"{self._path} cannot be written: {error}") from error
 
     def position(self) -> int:
         """How many bytes have been written: where a resumed run goes on."""

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import isfinite
 from types import FrameType
 from typing import Protocol
 
@@ -15,8 +16,8 @@ from t3d.errors import T3DError
 from t3d.learn.replay import ReplayBuffer
 from t3d.learn.t3d import T3D
 from t3d.play.collect import Collector
-from t3d.play.envs import Environments, EnvSource, make
-from t3d.play.evaluate import Score, evaluate
+from t3d.play.envs import BrokenEnvironmentError, Environments, EnvSource, make
+from t3d.play.evaluate import evaluate
 from t3d.run import checkpoint
 from t3d.run.folder import MetricsFile, Record, RunFolder
 
@@ -39,6 +40,7 @@ class Run:
 
     def __init__(self, config: Config, source: EnvSource, folder: RunFolder) -> None:
         """Build everything in memory. Nothing is written yet: bad input leaves no trace."""
+        self._threads_before = torch.get_num_threads()
         if config.threads:
             torch.set_num_threads(config.threads)
         self.config = config
@@ -51,10 +53,17 @@ class Run:
             self.memory = ReplayBuffer(config.capacity, self.environments.state_dim, len(low))
             self.collector = Collector(self.environments, config)
             self.evaluation_env = make(source, max_episode_steps=config.max_episode_steps)
+        except MemoryError as error:
+            self.environments.close()
+            advice = "lower capacity, hidden or batch_size"
+            raise T3DError(f"the run does not fit into memory: {error}; {advice}") from error
         except BaseException:
             self.environments.close()
             raise
         self.best_mean: float | None = None
+        self.best_step = 0
+        self.evaluated_at = -1  # the step of the last evaluation
+        self.saved_at = 0  # the step of the last checkpoint
         self.measured: dict[str, torch.Tensor] = {}
         self.seconds = 0.0  # spent by the processes before this one
 
@@ -75,18 +84,19 @@ class Run:
     def resume(cls, config: Config, source: EnvSource, folder: RunFolder) -> "Run":
         """A run that goes on from its newest checkpoint, as if it had never stopped."""
         newest = folder.newest_checkpoint()
-        if newest is None:
-            raise T3DError(f"{folder.path} has no checkpoint to go on from; train it anew")
+        assert newest is not None
         run = cls(config, source, folder)
         try:
             progress = checkpoint.load(newest, run.agent, run.memory, run.collector)
         except BaseException:
             run._close_environments()
             raise
-        run.best_mean = progress["best_mean"]
-        run.measured = {k: torch.tensor(v) for k, v in progress["measured"].items()}
-        run.seconds = progress["seconds"]
-        run._open(progress["metrics_bytes"])
+        run.best_mean, run.best_step = progress.best_mean, progress.best_step
+        run.evaluated_at = progress.evaluated_at
+        run.saved_at = run.collector.steps
+        run.measured = {k: torch.tensor(v) for k, v in progress.measured.items()}
+        run.seconds = progress.seconds
+        run._open(progress.metrics_bytes)
         return run
 
     def _open(self, metrics_bytes: int) -> None:
@@ -96,33 +106,47 @@ class Run:
 
     def loop(self, stop: Callable[[], bool] = lambda: False) -> bool:
         """Train to the last step, or until `stop` says so; True if the run is finished."""
-        if self.best_mean is None and self.config.eval_every:
-            self.evaluate()  # the untrained agent, where the curve begins
-        while self.collector.steps < self.config.steps:
-            if stop():
-                self.checkpoint()
-                return False
-            before = self.collector.steps
-            ended = self.collector.step(self.agent.select_action, self.memory)
-            for env, number, length, total in ended:
-                facts = {"env": env, "episode": number, "length": length, "return": total}
-                self.record("episode", facts)
-            if self.config.train_after == "step" or ended:
-                self.learn()
-            last = self.collector.steps >= self.config.steps
-            if last or self._passed(self.config.log_every, before):
-                self.log()
-            if last or self._passed(self.config.eval_every, before):
-                self.evaluate()
-            if last or self._passed(self.config.checkpoint_every, before):
-                self.checkpoint()
-            for watcher in self.watchers:
-                watcher.tick(self.collector.steps)
-        return True
+        try:
+            while not stop():
+                if self._evaluation_due():
+                    self.evaluate(stop)
+                    continue  # asks `stop` again, which may have broken the evaluation off
+                finished = self.collector.steps >= self.config.steps
+                if finished or self._passed(self.config.checkpoint_every, self.saved_at):
+                    self.checkpoint()
+                if finished:
+                    return True
+                self.step()
+            self.checkpoint()
+        except BrokenEnvironmentError as error:
+            self.checkpoint()
+            on = f"saved at step {self.collector.steps}, go on with: t3d resume {self.folder}"
+            raise T3DError(f"{error}; {on}") from error
+        return False
 
-    def _passed(self, every: int, before: int) -> bool:
-        """Whether this step of the loop passed a multiple of `every`."""
-        return every > 0 and self.collector.steps // every > before // every
+    def step(self) -> None:
+        """One step in every environment, and the updates that are due after it."""
+        before = self.collector.steps
+        ended = self.collector.step(self.agent.select_action, self.memory)
+        for env, number, length, total in ended:
+            facts = {"env": env, "episode": number, "length": length, "return": total}
+            self.record("episode", facts)
+        if self.config.train_after == "step" or ended:
+            self.learn()
+        last = self.collector.steps >= self.config.steps
+        if last or self._passed(self.config.log_every, before):
+            self.log()
+        for watcher in self.watchers:
+            watcher.tick(self.collector.steps)
+
+    def _passed(self, every: int, since: int) -> bool:
+        """Whether a multiple of `every` steps was passed since a step."""
+        return every > 0 and self.collector.steps // every > since // every
+
+    def _evaluation_due(self) -> bool:
+        """At every multiple of `eval_every`, 0 included, where the curve begins; and at the end."""
+        at_the_end = self.collector.steps >= self.config.steps > self.evaluated_at
+        return at_the_end or self._passed(self.config.eval_every, self.evaluated_at)
 
     def learn(self) -> None:
         """Do the updates that are due: `updates_per_step` for every step after the random ones."""
@@ -132,25 +156,35 @@ class Run:
         if due > 0:
             self.measured |= self.agent.train(self.memory, due)
 
-    def evaluate(self) -> Score:
-        """Play noiseless episodes, and keep the agent if it is the best so far."""
+    def evaluate(self, stop: Callable[[], bool] = lambda: False) -> None:
+        """Play noiseless episodes, and keep the agent if it is the best so far.
+
+        An evaluation that `stop` breaks off does not count; a resumed run plays it again.
+        """
         episodes, seed = self.config.eval_episodes, self.config.seed
-        score = evaluate(self.agent.select_action, self.evaluation_env, episodes, seed)
+        policy = self.agent.select_action
+        score = evaluate(policy, self.evaluation_env, episodes, seed, stop=stop)
+        if stop():
+            return
+        self.evaluated_at = self.collector.steps
         if self.best_mean is None or score.mean > self.best_mean:
-            self.best_mean = score.mean
+            self.best_mean, self.best_step = score.mean, self.collector.steps
             aside = self.folder.best_agent.with_suffix(".writing")
             self.agent.save(aside)
             aside.replace(self.folder.best_agent)
-        facts = {"mean": score.mean, "std": score.std, "best_mean": self.best_mean}
-        self.record("evaluation", facts | {"returns": score.returns, "lengths": score.lengths})
-        return score
+        facts = {"mean": score.mean, "std": score.std}
+        best = {"best_mean": self.best_mean, "best_step": self.best_step}
+        lists = {"returns": score.returns, "lengths": score.lengths}
+        self.record("evaluation", facts | best | lists)
 
     def log(self) -> None:
         """Write how learning goes."""
         now, steps = time.monotonic(), self.collector.steps
         before, steps_before = self._speed_from
         self._speed_from = (now, steps)
-        facts = {name: float(value) for name, value in self.measured.items()}
+        values = {name: float(value) for name, value in self.measured.items()}
+        # JSON has no word for what is not finite but null.
+        facts = {name: value if isfinite(value) else None for name, value in values.items()}
         speed = {"steps_per_second": (steps - steps_before) / max(now - before, 1e-9)}
         counts = {"updates": self.agent.updates, "memory": len(self.memory)}
         self.record("train", counts | facts | speed)
@@ -168,17 +202,21 @@ class Run:
 
     def checkpoint(self) -> None:
         """Save the whole state of the run."""
-        progress = {
-            "best_mean": self.best_mean,
-            "measured": {name: float(value) for name, value in self.measured.items()},
-            "seconds": self._elapsed(),
-            "metrics_bytes": self.metrics.position(),
-        }
+        progress = checkpoint.Progress(
+            best_mean=self.best_mean,
+            best_step=self.best_step,
+            evaluated_at=self.evaluated_at,
+            measured={name: float(value) for name, value in self.measured.items()},
+            seconds=self._elapsed(),
+            metrics_bytes=self.metrics.position(),
+        )
+        self.saved_at = self.collector.steps
         keep = self.config.keep_checkpoints
         checkpoint.save(self.folder, self.agent, self.memory, self.collector, progress, keep)
 
     def close(self) -> None:
         """End the environments and the files."""
+        torch.set_num_threads(self._threads_before)
         self._close_environments()
         self.metrics.close()
         for watcher in self.watchers:

@@ -1,6 +1,5 @@
 """Learning curves: one line per environment and preset, with an interval over seeds."""
 
-import os
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,28 +37,48 @@ class Curve:
         return low, high
 
 
+# Knobs that say what to write and where to compute, and leave the curve as it is.
+_NO_MATTER = {
+    *("env", "seed", "steps", "log_every", "checkpoint_every", "keep_checkpoints"),
+    *("env_processes", "engine", "device", "threads"),
+}
+
+
 def curves(runs: Sequence[str | Path]) -> dict[str, list[Curve]]:
     """Curves by environment. Runs with equal knobs, the seed aside, share a curve."""
-    groups: dict[tuple[str, str, str], list[tuple[int, dict[int, float]]]] = defaultdict(list)
+    # By environment, preset and knobs: the points of every seed. The same seed twice is the
+    # same run twice, and counts once.
+    groups: dict[str, dict[Any, dict[int, dict[int, float]]]] = defaultdict(dict)
     for path in runs:
         folder = RunFolder.open(path)
         config = folder.config()
-        points = {r["step"]: r["mean"] for r in folder.metrics("evaluation")}
+        records = list(folder.metrics("evaluation"))
+        try:
+            points = {int(r["step"]): float(r["mean"]) for r in records}
+        except (KeyError, TypeError, ValueError) as error:
+            raise T3DError(f"{folder.metrics_path} has an evaluation without a mean") from error
         if not points:
             raise T3DError(f"{path} has no evaluation yet; let it train longer")
-        # What does not change the numbers must not split a curve in two.
-        settings = {k: v for k, v in vars(config).items() if k not in ("seed", "threads", "steps")}
-        preset = folder.about().get("preset", "default")
-        groups[config.env, preset, repr(settings)].append((config.seed, points))
-    by_env: dict[str, list[Curve]] = defaultdict(list)
-    for (env, preset, _), members in groups.items():
-        steps = sorted(set.intersection(*(set(points) for _, points in members)))
+        knobs = tuple((k, v) for k, v in vars(config).items() if k not in _NO_MATTER)
+        group = groups[config.env].setdefault((folder.about().get("preset"), knobs), {})
+        if len(points) > len(group.get(config.seed, {})):
+            group[config.seed] = points
+    return {env: _curves_of(env, members) for env, members in groups.items()}
+
+
+def _curves_of(env: str, groups: dict[Any, dict[int, dict[int, float]]]) -> list[Curve]:
+    """One curve per preset and knobs, labelled by what sets it apart from the others."""
+    shared = set.intersection(*(set(knobs) for _, knobs in groups))
+    lines = []
+    for (preset, knobs), seeds in groups.items():
+        steps = sorted(set.intersection(*(set(points) for points in seeds.values())))
         if not steps:
             raise T3DError(f"the runs on {env} were evaluated at different steps; plot them apart")
-        returns = np.array([[points[step] for step in steps] for _, points in members])
-        seeds = [seed for seed, _ in members]
-        by_env[env].append(Curve(f"preset {preset}", seeds, np.array(steps), returns))
-    return dict(by_env)
+        returns = np.array([[points[step] for step in steps] for points in seeds.values()])
+        apart = [f"{name} {value}" for name, value in knobs if (name, value) not in shared]
+        label = ", ".join([f"preset {preset}", *apart])
+        lines.append(Curve(label, list(seeds), np.array(steps), returns))
+    return lines
 
 
 def plot(runs: Sequence[str | Path], out: Path) -> list[Path]:
@@ -75,6 +94,7 @@ def draw(panels: dict[str, list[Curve]], out: Path) -> list[Path]:
     except ModuleNotFoundError as error:
         raise T3DError("plots need an extra: pip install 't3d[plot]'") from error
     mpl.rcParams["svg.hashsalt"] = "t3d"  # the same picture is the same file
+    mpl.rcParams["svg.fonttype"] = "none"  # words stay words, to search and to read aloud
     figure = Figure(figsize=(6.4 * len(panels), 4.2), layout="constrained")
     for number, (title, lines) in enumerate(panels.items(), start=1):
         axes = figure.add_subplot(1, len(panels), number)
@@ -93,11 +113,12 @@ def draw(panels: dict[str, list[Curve]], out: Path) -> list[Path]:
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         axes.grid(alpha=0.3)
         axes.legend(loc="lower right")
-    files = [out.with_suffix(".png"), out.with_suffix(".svg")]
+    stem = out.with_suffix("") if out.suffix in (".png", ".svg") else out
+    files = [Path(f"{stem}.png"), Path(f"{stem}.svg")]
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(files[0], dpi=150)
         figure.savefig(files[1], metadata={"Date": None})
     except OSError as error:
-        raise T3DError(f"{out} cannot be written: {os.strerror(error.errno or 0)}") from error
+        raise T3DError(f"{out} cannot be written: {error.strerror}") from error
     return files

@@ -1,5 +1,7 @@
 """A run on the terminal: a live table, or plain lines where there is no terminal."""
 
+import os
+import sys
 import time
 from collections import deque
 
@@ -14,6 +16,15 @@ from t3d.run.folder import Record
 _PLAIN_EVERY = 10.0  # seconds between plain lines, evaluations aside
 
 
+class PatientConsole(Console):
+    """A console whose reader may leave, as `head` does, without ending the run."""
+
+    def on_broken_pipe(self) -> None:
+        """Go on in silence."""
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 class TerminalWatcher:
     """Shows progress with the time left, speed, returns, losses and mean Q."""
 
@@ -25,7 +36,6 @@ class TerminalWatcher:
         self._returns: deque[float] = deque(maxlen=10)
         self._train: Record = {}
         self._evaluation: Record = {}
-        self._best_step = 0
         self._drawn = 0.0
         self._step = first_step
         self._live: Live | None = None
@@ -58,8 +68,6 @@ class TerminalWatcher:
         if record["kind"] == "train":
             self._train = record
         else:
-            if record["mean"] == record["best_mean"]:
-                self._best_step = record["step"]
             self._evaluation = record
         now = time.monotonic()
         if self._live:
@@ -94,10 +102,10 @@ class TerminalWatcher:
             facts["return"] = f"{mean:,.1f} (last {len(self._returns)} episodes)"
         if self._evaluation:
             mean, std = self._evaluation["mean"], self._evaluation["std"]
-            best = f"best {self._evaluation['best_mean']:,.1f} at {self._best_step:,}"
+            best = f"best {self._evaluation['best_mean']:,.1f} at {self._evaluation['best_step']:,}"
             facts["evaluation"] = f"{mean:,.1f} ± {std:,.1f} ({best})"
         for name in ("critic_loss", "actor_loss", "mean_Q"):
-            if name in self._train:
+            if self._train.get(name) is not None:
                 facts[name.replace("_", " ")] = f"{self._train[name]:,.4g}"
         return facts
 

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,25 +29,36 @@ def record(
     except ModuleNotFoundError as error:
         raise T3DError("videos need an extra: pip install 't3d[video]'") from error
     _draw_without_a_screen()
-    frames, total, speed = _film(policy, source, seed, max_episode_steps)
-    mp4, gif = out.with_suffix(".mp4"), out.with_suffix(".gif")
+    stem = out.with_suffix("") if out.suffix in (".mp4", ".gif") else out
+    mp4, gif = Path(f"{stem}.mp4"), Path(f"{stem}.gif")
+    env = make(source, max_episode_steps=max_episode_steps, render_mode="rgb_array")
+    speed = float(env.metadata.get("render_fps") or 30)
+    every = max(1, round(speed / _GIF_SPEED))
+    thumbnails: list[Image.Image] = []
+    writer, total = None, 0.0
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        height, width = (side // 2 * 2 for side in frames[0].shape[:2])  # the format wants even
-        size = (width, height)
-        writer = imageio_ffmpeg.write_frames(str(mp4), size, fps=speed, macro_block_size=1)
-        writer.send(None)
-        for frame in frames:
+        # Frame by frame to the encoder: a whole film of pictures would not fit every memory.
+        for number, (frame, so_far) in enumerate(_play(policy, env, seed)):
+            height, width = (side // 2 * 2 for side in frame.shape[:2])  # the format wants even
+            if writer is None:
+                out.parent.mkdir(parents=True, exist_ok=True)
+                size = (width, height)
+                writer = imageio_ffmpeg.write_frames(str(mp4), size, fps=speed, macro_block_size=1)
+                writer.send(None)
             writer.send(np.ascontiguousarray(frame[:height, :width]))
+            if number % every == 0:
+                thumbnails.append(Image.fromarray(frame))
+                thumbnails[-1].thumbnail((_GIF_SIDE, _GIF_SIDE))
+            total = so_far
+        assert writer is not None
         writer.close()
-        every = max(1, round(speed / _GIF_SPEED))
-        pictures = [Image.fromarray(frame) for frame in frames[::every]]
-        for picture in pictures:
-            picture.thumbnail((_GIF_SIDE, _GIF_SIDE))
-        duration = 1000 * every / speed  # milliseconds per picture
-        pictures[0].save(gif, save_all=True, append_images=pictures[1:], duration=duration, loop=0)
+        later, duration = thumbnails[1:], 1000 * every / speed  # milliseconds per picture
+        thumbnails[0].save(gif, save_all=True, append_images=later, duration=duration, loop=0)
     except OSError as error:
-        raise T3DError(f"{mp4} cannot be written: {error}") from error
+        reason = error.strerror or str(error).splitlines()[0]
+        raise T3DError(f"{mp4} cannot be written: {reason}") from error
+    finally:
+        env.close()
     return [mp4, gif], total
 
 
@@ -57,20 +69,16 @@ def _draw_without_a_screen() -> None:
         os.environ.setdefault("MUJOCO_GL", "egl")
 
 
-def _film(
-    policy: Policy, source: EnvSource, seed: int, max_episode_steps: int
-) -> tuple[list[NDArray[Any]], float, float]:
-    env = make(source, max_episode_steps=max_episode_steps, render_mode="rgb_array")
-    speed = float(env.metadata.get("render_fps") or 30)
+def _play(policy: Policy, env: GuardedEnv, seed: int) -> Iterator[tuple[NDArray[Any], float]]:
+    """Each picture of an episode, with the return so far."""
     state, _ = env.reset(seed=derived_seed(seed, "test", 0))
-    frames, total, ended = [_picture(env)], 0.0, False
+    total, ended = 0.0, False
+    yield _picture(env), total
     while not ended:
         state, reward, terminated, truncated, _ = env.step(policy(state[None])[0])
-        frames.append(_picture(env))
         total += reward
         ended = terminated or truncated
-    env.close()
-    return frames, total, speed
+        yield _picture(env), total
 
 
 def _picture(env: GuardedEnv) -> NDArray[Any]:
