@@ -108,8 +108,9 @@ def page(by_env: dict[str, list[dict[str, Any]]]) -> str:
         peer = author(env)
         if peer:
             lines += [
-                "The author's code (github.com/sfujim/TD3, its 2020 settings, unchanged, 10,000",
-                "random steps, ten evaluation episodes) was measured on the same environment:",
+                "The author's code (github.com/sfujim/TD3, its 2020 settings, but 10,000 random",
+                "steps as here, ten evaluation episodes) was measured on the same environment.",
+                "Two seeds each are too few to tell the two apart:",
                 "",
                 "| step | author's code, each seed | T3D, each seed |",
                 "|---|---|---|",

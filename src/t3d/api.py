@@ -132,6 +132,9 @@ def go_on(
     run = Run.resume(config, source or config.env, folder)
     folder.write_config(config)
     say(console, f"{config.env} goes on from step {done:,}: {folder.path}")
+    if run.environments.lost:
+        what = f"environment {run.environments.lost} is not deterministic: begins a new episode"
+        say(console, f"note: {what}; the run is no longer bit for bit an uninterrupted one")
     return _follow(run, console)
 
 

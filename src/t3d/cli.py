@@ -8,9 +8,13 @@ import dataclasses
 import io
 import itertools
 import json
+import os
+import shlex
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -207,37 +211,43 @@ def _end(outcome: "Outcome", console: "Console", video: bool) -> int:
     from t3d.run.folder import RunFolder
     from t3d.show import terminal
 
-    folder, run = outcome.folder, outcome.folder.path
+    folder, run, t3d = outcome.folder, outcome.folder.path, _as_typed()
 
     def say(text: str) -> None:
         terminal.say(console, text)
 
     if outcome.signal is not None:
-        say(f"Stopped and saved. Go on with: t3d resume {folder}")
+        say(f"Stopped and saved. Go on with: {t3d} resume {folder}")
         return 128 + outcome.signal
     score = play(run)
-    say(f"Score: {score.mean:,.1f} ± {score.std:,.1f}, best agent, 10 test episodes (seed 0)")
-    files: dict[str, str] = {"run": f"{run}"}
+    *_, last = folder.metrics("evaluation")
+    which = f"best agent (of step {last['best_step']:,})"
+    say(f"Score: {score.mean:,.1f} ± {score.std:,.1f}, {which}, 10 test episodes (seed 0)")
+    say(f"  run    {run}")
     try:
         from t3d.show import plots
 
-        files["curve"] = f"{plots.plot([run], run / 'curve')[0]}"
+        say(f"  curve  {plots.plot([run], run / 'curve')[0]}")
     except T3DError as error:
-        files["curve"] = f"none: {error}"
+        say(f"  curve  none: {error}")
     if video:
+        say("  filming an episode; Ctrl-C to do without ...")
         try:
-            files["video"] = f"{_film(run, run / 'episode', 0, 'best')[0][0]}"
+            say(f"  video  {_film(run, run / 'episode', 0, 'best')[0][0]}")
         except T3DError as error:
-            files["video"] = f"none: {error}"
-    for name, where in files.items():
-        say(f"  {name:<7}{where}")
+            say(f"  video  none: {error}")
+        except KeyboardInterrupt:
+            say("  video  none: stopped")
     say("Next:")
-    further = f"t3d resume {folder} --steps {2 * folder.config().steps}"
     next_commands = {
-        f"t3d eval {folder} --episodes 100": "more episodes, for a surer score",
-        further: "train further",
-        f"tensorboard --logdir {RunFolder(run.parent)}": "all runs, in the browser",
+        f"{t3d} eval {folder} --episodes 100": "more episodes, for a surer score",
+        f"{t3d} resume {folder} --steps {2 * folder.config().steps}": "train further",
     }
+    if find_spec("tensorboard"):
+        tensorboard = f"{t3d.removesuffix('t3d')}tensorboard"
+        next_commands[f"{tensorboard} --logdir {RunFolder(run.parent)}"] = (
+            "all runs, in the browser"
+        )
     width = max(len(command) for command in next_commands)
     for command, purpose in next_commands.items():
         say(f"  {command:<{width}}   {purpose}")
@@ -252,6 +262,14 @@ def _film(run: str | Path, out: Path, seed: int, which: Any) -> tuple[list[Path]
     config = RunFolder.open(run).config()
     policy = load(run, which=which).select_action
     return video.record(policy, config.env, out, seed, config.max_episode_steps)
+
+
+def _as_typed() -> str:
+    """The command as the user can type it: with its folder, where the shell does not know it."""
+    called = Path(sys.argv[0])
+    if called.name != "t3d" or shutil.which("t3d"):
+        return "t3d"
+    return shlex.quote(os.path.relpath(called))
 
 
 def _console() -> "Console":

@@ -182,10 +182,12 @@ def test_environments_stand_where_they_stood(name: str, processes: bool) -> None
         other.close()
 
 
-def test_an_environment_that_is_not_deterministic_is_found_out() -> None:
-    config = Config(env="broken_envs:Lottery")
-    one = Environments(broken_envs.Lottery, config)
+def test_an_environment_that_is_not_deterministic_goes_on_with_its_next_episode() -> None:
+    config = Config(env="broken_envs:Lottery", num_envs=2)
+    one, other = (Environments(broken_envs.Lottery, config) for _ in range(2))
     one.reset()
-    one.step(np.zeros((1, 2), np.float32))
-    with pytest.raises(T3DError, match="environment 0 is not deterministic"):
-        Environments(broken_envs.Lottery, config).load_state_dict(one.state_dict())
+    one.step(np.zeros((2, 2), np.float32))
+    other.load_state_dict(one.state_dict())
+    assert other.lost == [0, 1]
+    assert other.episode.tolist() == [1, 1]
+    assert other.played == [[], []]

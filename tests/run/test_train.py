@@ -130,6 +130,18 @@ def test_a_run_that_goes_on_ends_where_an_uninterrupted_one_ends(
     assert same_bits(tmp_path / "whole", tmp_path / "parts")
 
 
+def test_a_run_on_an_environment_that_is_not_deterministic_goes_on_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiny(tmp_path / "run", env=broken_envs.Lottery, steps=48)
+    t3d.resume(tmp_path / "run", steps=90)
+    said = capsys.readouterr().out
+    assert "environment [0] is not deterministic: begins a new episode" in said
+    lengths = [e["length"] for e in records(tmp_path / "run", "episode")]
+    assert lengths == [5] * 17  # the one that broke after 3 steps is nowhere counted
+    assert len(whole_state(tmp_path / "run")["memory.reward"]) == 90
+
+
 def test_a_kill_between_checkpoints_loses_no_line_and_doubles_none(tmp_path: Path) -> None:
     tiny(tmp_path / "whole")
     tiny(tmp_path / "killed")

@@ -29,7 +29,7 @@ def shown(terminal: bool) -> str:
 def test_without_a_terminal_an_evaluation_is_one_plain_line() -> None:
     last = shown(terminal=False).splitlines()[-1]
     assert last == (
-        "step 400 of 1,000, speed 20 steps/s, return -900.0 (last 1 episodes), "
+        "step 400 of 1,000, speed 20 steps/s, return -900.0 (one episode), "
         "evaluation -150.0 ± 80.0 (best -150.0 at 400), "
         "critic loss 0.5, actor loss 3.25, mean Q -3.5, 0:30 left"
     )

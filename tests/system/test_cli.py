@@ -51,7 +51,9 @@ def test_train_says_the_score_the_files_and_what_next(
     path = tmp_path / "run"
     assert main(["train", "Pendulum-v1", *TINY_FLAGS, "--run", str(path)]) == 0
     said = capsys.readouterr().out
-    assert re.search(r"Score: -[\d,.]+ ± [\d,.]+, best agent, 10 test episodes \(seed 0\)", said)
+    assert re.search(
+        r"Score: -[\d,.]+ ± [\d,.]+, best agent \(of step \d+\), 10 test episodes \(seed 0\)", said
+    )
     assert "step 60 of 60" in said  # plain lines, as this is no terminal
     assert "\x1b" not in said
     for name in ("curve.png", "curve.svg", "episode.mp4", "episode.gif"):

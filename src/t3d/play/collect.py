@@ -110,5 +110,7 @@ class Collector:
         self.steps = int(arrays["steps"])
         self.length = arrays["length"].copy()
         self.total = arrays["total"].copy()
+        self.length[self.environments.lost] = 0
+        self.total[self.environments.lost] = 0
         set_generator_state(self.random_actions, arrays["random_actions"])
         set_generator_state(self.exploration, arrays["exploration"])

@@ -321,6 +321,7 @@ class Environments:
         self.num_envs = num_envs
         self.seed = config.seed
         self._failed = False
+        self.lost: list[int] = []
         self.episode = np.zeros(num_envs, np.int64)
         self.played: list[list[Array]] = [[] for _ in range(num_envs)]
         self.state: Array = np.zeros((num_envs, self.state_dim), np.float32)
@@ -365,7 +366,11 @@ class Environments:
         }
 
     def load_state_dict(self, arrays: dict[str, Array]) -> None:
-        """Stand where `state_dict` was taken: reset each episode and play its actions again."""
+        """Stand where `state_dict` was taken: reset each episode and play its actions again.
+
+        Where that leads elsewhere, the environment is not deterministic: `lost` names it, and
+        it begins its next episode. The broken one is truncated, so none of its rows is wrong.
+        """
         self.episode = arrays["episode"].copy()
         self.reset()
         ends = np.cumsum(arrays["lengths"])
@@ -376,12 +381,11 @@ class Environments:
             if observation is not None:
                 self.state[index] = observation
             self.played[index] = list(played[index])
-        if not np.array_equal(self.state, arrays["state"]):
-            index = int(np.flatnonzero((self.state != arrays["state"]).any(axis=1))[0])
-            raise T3DError(
-                f"environment {index} is not deterministic: the same seed and actions led to "
-                "another observation, so this run cannot be resumed"
-            )
+        lost = (self.state != arrays["state"]).any(axis=1)
+        if lost.any():
+            self.episode[lost] += 1
+            self._reset(lost)
+        self.lost = np.flatnonzero(lost).tolist()
 
     @contextmanager
     def _asking(self) -> Iterator[None]:

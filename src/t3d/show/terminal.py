@@ -99,7 +99,10 @@ class TerminalWatcher:
             facts["speed"] = f"{self._train['steps_per_second']:,.0f} steps/s"
         if self._returns:
             mean = sum(self._returns) / len(self._returns)
-            facts["return"] = f"{mean:,.1f} (last {len(self._returns)} episodes)"
+            last = (
+                f"last {len(self._returns)} episodes" if len(self._returns) > 1 else "one episode"
+            )
+            facts["return"] = f"{mean:,.1f} ({last})"
         if self._evaluation:
             mean, std = self._evaluation["mean"], self._evaluation["std"]
             best = f"best {self._evaluation['best_mean']:,.1f} at {self._evaluation['best_step']:,}"

@@ -32,6 +32,9 @@ def record(
     stem = out.with_suffix("") if out.suffix in (".mp4", ".gif") else out
     mp4, gif = Path(f"{stem}.mp4"), Path(f"{stem}.gif")
     env = make(source, max_episode_steps=max_episode_steps, render_mode="rgb_array")
+    if "rgb_array" not in env.metadata.get("render_modes", []):
+        env.close()
+        raise T3DError(f"{env.name} has no render mode rgb_array; add one to film it")
     speed = float(env.metadata.get("render_fps") or 30)
     every = max(1, round(speed / _GIF_SPEED))
     thumbnails: list[Image.Image] = []
@@ -87,11 +90,12 @@ def _picture(env: GuardedEnv) -> NDArray[Any]:
     except DependencyNotInstalled as error:
         raise T3DError(missing_extra(env.name, error)) from error
     except Exception as error:  # whatever a graphics driver comes up with
-        reason = " ".join(str(error).split())
-        advice = (
-            "without a screen, install libegl1 or libosmesa6 and set MUJOCO_GL to egl or osmesa"
-        )
-        raise T3DError(f"{env.name} cannot be rendered: {reason}; {advice}") from error
+        reason = " ".join(str(error).split()) or type(error).__name__
+        if "mujoco" in type(env.unwrapped).__module__:
+            reason += (
+                "; without a screen, install libegl1 or libosmesa6 and set MUJOCO_GL to either"
+            )
+        raise T3DError(f"{env.name} cannot be rendered: {reason}") from error
     if picture.ndim != 3 or picture.dtype != np.uint8:
         raise T3DError(f"{env.name} renders {picture.dtype}{picture.shape}; expected RGB pictures")
     return picture
