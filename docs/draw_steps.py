@@ -370,7 +370,7 @@ def step_01() -> Picture:
     picture.text(middle[0], 228, "1,000,000 rows", "ink bold", "middle")
     picture.text(middle[0], 250, "faded = old", "soft small", "middle")
 
-    picture.text(572, 100, "sample(batch_size, ...)", "ink code")
+    picture.text(572, 100, "sample(...)", "ink code")
     for slot in range(6):
         y = 132 + 40 * slot
         for index, (_, colour) in enumerate(FIELDS):
