@@ -356,8 +356,8 @@ class Environments:
 
     def state_dict(self) -> dict[str, Array]:
         """Where each environment stands, as arrays."""
-        shape = (0, len(self.low))
-        played = [np.asarray(rows, np.float32).reshape(-1, shape[1]) for rows in self.played]
+        width = len(self.low)
+        played = [np.asarray(rows, np.float32).reshape(-1, width) for rows in self.played]
         return {
             "episode": self.episode.copy(),
             "played": np.concatenate(played),

@@ -40,9 +40,6 @@ class Run:
 
     def __init__(self, config: Config, source: EnvSource, folder: RunFolder) -> None:
         """Build everything in memory. Nothing is written yet: bad input leaves no trace."""
-        self._threads_before = torch.get_num_threads()
-        if config.threads:
-            torch.set_num_threads(config.threads)
         self.config = config
         self.folder = folder
         self.watchers: list[Watcher] = []
@@ -88,6 +85,7 @@ class Run:
         run = cls(config, source, folder)
         try:
             progress = checkpoint.load(newest, run.agent, run.memory, run.collector)
+            run._open(progress.metrics_bytes)
         except BaseException:
             run._close_environments()
             raise
@@ -96,11 +94,13 @@ class Run:
         run.saved_at = run.collector.steps
         run.measured = {k: torch.tensor(v) for k, v in progress.measured.items()}
         run.seconds = progress.seconds
-        run._open(progress.metrics_bytes)
         return run
 
     def _open(self, metrics_bytes: int) -> None:
         self.metrics = MetricsFile(self.folder, metrics_bytes)
+        self._threads_before = torch.get_num_threads()
+        if self.config.threads:
+            torch.set_num_threads(self.config.threads)
         self._started = time.monotonic()
         self._speed_from = (self._started, self.collector.steps)
 
