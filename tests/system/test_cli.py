@@ -185,7 +185,9 @@ def test_a_dead_environment_process_ends_the_run_saved_and_named(tmp_path: Path)
     run = tmp_path / "run"
     wait_for_step(run, 100, trainer)
     listed = subprocess.run(
-        ["ps", "-o", "pid=,args=", "--ppid", str(trainer.pid)], capture_output=True, text=True
+        ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(trainer.pid)],
+        capture_output=True,
+        text=True,
     )
     workers = [line.split()[0] for line in listed.stdout.splitlines() if "spawn_main" in line]
     assert len(workers) == 2
