@@ -172,7 +172,7 @@ def test_bad_input_is_one_line_and_exit_code_2(
 def test_a_broken_environment_is_one_line_and_exit_code_2(tmp_path: Path, processes: str) -> None:
     words = ["train", "broken_envs:NanObservation", *TINY_FLAGS, processes, "--eval-every", "0"]
     trainer = t3d_process(*words, "--run", "run", cwd=tmp_path)
-    _, err = trainer.communicate(timeout=120)
+    _, err = trainer.communicate(timeout=300)
     assert trainer.returncode == 2
     assert "environment 0 (broken_envs:NanObservation)" in err
     assert "step 3: observation[1] is nan" in err
@@ -192,7 +192,7 @@ def test_a_dead_environment_process_ends_the_run_saved_and_named(tmp_path: Path)
     workers = [line.split()[0] for line in listed.stdout.splitlines() if "spawn_main" in line]
     assert len(workers) == 2
     os.kill(int(workers[1]), signal.SIGKILL)
-    _, err = trainer.communicate(timeout=60)
+    _, err = trainer.communicate(timeout=300)
     assert trainer.returncode == 2
     assert "the process of environment [1] died; saved at step" in err
     assert err.count("\n") == 1
@@ -205,7 +205,7 @@ def test_a_reader_that_leaves_does_not_end_the_run(tmp_path: Path) -> None:
         assert trainer.stdout is not None
         trainer.stdout.readline()
         trainer.stdout.close()
-        assert trainer.wait(timeout=60) == 0
+        assert trainer.wait(timeout=300) == 0
     assert RunFolder(tmp_path / "run").newest_step() == 60
 
 
@@ -236,7 +236,7 @@ def test_a_signal_saves_and_the_run_goes_on_to_the_same_end(
     trainer = t3d_process("train", *flags, "--run", str(run), cwd=tmp_path)
     wait_for_step(run, 200, trainer)
     trainer.send_signal(sent)
-    out, err = trainer.communicate(timeout=120)
+    out, err = trainer.communicate(timeout=300)
     assert trainer.returncode == code, err
     assert f"Stopped and saved. Go on with: t3d resume {run}" in out
     assert err == ""
