@@ -2,15 +2,18 @@
 
 import dataclasses
 import multiprocessing
+import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import t3d
 from conftest import TINY, metrics_without_time, whole_state
 from t3d import Config
+from t3d.learn.engines import engine_for
 from t3d.play.envs import Environments
 from t3d.run.folder import RunFolder
 from t3d.run.train import Run
@@ -40,6 +43,7 @@ OTHER: dict[str, Any] = {
     "log_every": 7,
     "checkpoint_every": 50,
     "keep_checkpoints": 1,
+    "overlap": True,
 }
 # Knobs that say where and how to compute, and must not change the numbers, have a test each.
 ELSEWHERE = {"env_processes", "engine", "device", "threads"}
@@ -94,18 +98,57 @@ def test_device_places_the_networks() -> None:
     assert all(p.device.type == "meta" for network in networks for p in network.parameters())
 
 
-def test_threads_sets_the_threads_of_the_update_and_leaves_those_of_others(
-    tmp_path: Path,
-) -> None:
-    run = Run.start(Config(threads=2), "Pendulum-v1", RunFolder(tmp_path / "run"), about={})
-    assert torch.get_num_threads() == 2
+@pytest.mark.parametrize(("threads", "expected"), [(2, 2), (0, 1)])
+def test_threads_are_set_while_a_run_is_open(tmp_path: Path, threads: int, expected: int) -> None:
+    """0 is 1 for networks so small that more threads would only wait for each other."""
+    torch.set_num_threads(3)
+    config = Config(threads=threads, hidden=(8,), engine="reference")
+    run = Run.start(config, "Pendulum-v1", RunFolder(tmp_path / "run"), about={})
+    assert torch.get_num_threads() == expected
     run.close()
-    assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == 3
 
 
-def test_engine_auto_is_the_reference_as_long_as_there_is_one_engine(
+def test_threads_do_not_change_a_run_of_the_fused_engine(
+    base: dict[str, Any], tmp_path: Path
+) -> None:
+    assert fingerprint(tmp_path / "run", threads=2) == base
+
+
+def test_engine_auto_is_fused_and_gives_the_numbers_of_the_reference(
     tmp_path: Path, base: dict[str, Any]
 ) -> None:
-    assert fingerprint(tmp_path / "run", engine="reference") == base
+    assert fingerprint(tmp_path / "fused", engine="fused") == base
+    other = fingerprint(tmp_path / "reference", engine="reference")
+    assert other != base
+    one, two = (whole_state(tmp_path / name) for name in ("fused", "reference"))
+    for name, array in one.items():
+        np.testing.assert_allclose(array, two[name], rtol=1e-2, atol=1e-4, err_msg=name)
+    for name, engine in (("fused", t3d.FusedT3D), ("reference", t3d.T3D)):
+        assert RunFolder(tmp_path / name).config().engine == name
+        assert type(t3d.load(tmp_path / name)) is engine
     with pytest.raises(t3d.T3DError, match="engine is 'warp'; expected one of: auto, reference"):
         t3d.train(run=tmp_path / "warp", engine="warp")
+
+
+def test_where_the_fused_engine_cannot_run_auto_says_so_and_takes_the_reference(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert engine_for(Config()) == ("fused", "")
+    assert engine_for(Config(engine="reference")) == ("reference", "")
+    assert engine_for(Config(device="cuda:0")) == (
+        "reference",
+        "fused runs on the CPU, not on cuda:0",
+    )
+    with pytest.raises(
+        t3d.T3DError, match=r"engine fused runs on the CPU, not on cuda; take --eng"
+    ):
+        engine_for(Config(engine="fused", device="cuda"))
+    monkeypatch.setitem(sys.modules, "numba", None)  # as if it were not installed
+    engine, why = engine_for(Config())
+    assert engine == "reference"
+    assert why.startswith("fused needs numba: ")
+    with pytest.raises(
+        t3d.T3DError, match=r"engine fused needs numba: .*; take --engine reference"
+    ):
+        engine_for(Config(engine="fused"))

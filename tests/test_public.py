@@ -10,6 +10,7 @@ def test_the_public_names_are_these() -> None:
         "Batch",
         "Config",
         "Critic",
+        "FusedT3D",
         "ReplayBuffer",
         "T3D",
         "T3DError",
@@ -31,7 +32,16 @@ def loaded_by(code: str) -> set[str]:
 
 
 def test_import_and_help_load_nothing_heavy() -> None:
-    heavy = {"torch", "gymnasium", "matplotlib", "imageio_ffmpeg", "PIL", "mujoco", "numpy"}
+    heavy = {
+        "torch",
+        "gymnasium",
+        "matplotlib",
+        "imageio_ffmpeg",
+        "PIL",
+        "mujoco",
+        "numpy",
+        "numba",
+    }
     assert not heavy & loaded_by("import t3d")
     assert not heavy & loaded_by("from t3d.cli import main; main(['--help'])")
     assert not heavy & loaded_by("from t3d.cli import main; main(['--version'])")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from t3d.api import train as train
     from t3d.config import Config as Config
     from t3d.errors import T3DError as T3DError
+    from t3d.learn.fused_agent import FusedT3D as FusedT3D
     from t3d.learn.networks import Actor as Actor
     from t3d.learn.networks import Critic as Critic
     from t3d.learn.replay import Batch as Batch
@@ -29,6 +30,7 @@ _HOME = {
     "evaluate": "t3d.api",
     "Config": "t3d.config",
     "T3DError": "t3d.errors",
+    "FusedT3D": "t3d.learn.fused_agent",
     "Actor": "t3d.learn.networks",
     "Critic": "t3d.learn.networks",
     "Batch": "t3d.learn.replay",

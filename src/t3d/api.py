@@ -13,6 +13,7 @@ from rich.console import Console
 
 from t3d.config import Config
 from t3d.errors import T3DError
+from t3d.learn.engines import agent_class, engine_for
 from t3d.learn.t3d import T3D
 from t3d.play.envs import EnvSource, env_name, make
 from t3d.play.evaluate import Score
@@ -24,6 +25,7 @@ from t3d.run.train import Run, StopSignal
 from t3d.show.terminal import PatientConsole, TerminalWatcher, say
 
 Which = Literal["best", "last"]
+_COMPILING = "compiling the fused engine, once on this machine: about half a minute ..."
 
 
 def train(
@@ -67,7 +69,8 @@ def load(run: str | Path, *, which: Which = "best", device: str = "cpu") -> T3D:
     path = folder.best_agent if which == "best" else folder.last_agent()
     if path is None or not path.is_file():
         raise T3DError(f"{run} has no {which} agent yet; let it train to its first evaluation")
-    return T3D.load(path, device)
+    config = dataclasses.replace(folder.config(), device=device)
+    return agent_class(engine_for(config)[0]).load(path, device)
 
 
 def evaluate(
@@ -108,10 +111,12 @@ def start(
 ) -> Outcome:
     """Train a new run in a folder of its own."""
     folder = RunFolder(path or RunFolder.free_path(config.env, config.seed))
-    run = Run.start(config, source or config.env, folder, _about(preset))
-    engine = "reference" if config.engine == "auto" else config.engine
-    head = f"{config.env}, preset {preset}, seed {config.seed}, engine {engine}: {folder.path}"
-    say(console, head)
+    engine, why = engine_for(config)
+    config = dataclasses.replace(config, engine=engine)  # a resumed run goes on with the same
+    about = _about(preset)
+    run = Run.start(config, source or config.env, folder, about, lambda: say(console, _COMPILING))
+    head = f"{config.env}, preset {preset}, seed {config.seed}, engine {engine}"
+    say(console, f"{head}{f' ({why})' if why else ''}: {folder.path}")
     if config.steps <= config.random_steps:
         note = f"note: nothing will be learned: all {config.steps:,} steps are random play"
         say(console, f"{note}; lower --random-steps, which is {config.random_steps:,}")
@@ -129,7 +134,7 @@ def go_on(
     done = folder.newest_step()
     if done >= config.steps:
         raise T3DError(f"{path} is finished at step {done}; go further with --steps {2 * done}")
-    run = Run.resume(config, source or config.env, folder)
+    run = Run.resume(config, source or config.env, folder, lambda: say(console, _COMPILING))
     folder.write_config(config)
     say(console, f"{config.env} goes on from step {done:,}: {folder.path}")
     if run.environments.lost:
@@ -161,7 +166,7 @@ def _follow(run: Run, console: Console) -> Outcome:
 
 def _about(preset: str) -> Record:
     versions = {"python": platform.python_version()}
-    for package in ("t3d", "torch", "numpy", "gymnasium", "mujoco"):
+    for package in ("t3d", "torch", "numpy", "numba", "gymnasium", "mujoco"):
         try:
             versions[package] = version(package)
         except PackageNotFoundError:

@@ -86,10 +86,15 @@ class Config:
     keep_checkpoints: int = _knob(2, "newest checkpoints to keep", least=1, most=10**6)
 
     # Where to compute.
-    engine: Literal["auto", "reference"] = _knob("auto", "what runs the update")
+    engine: Literal["auto", "reference", "fused"] = _knob(
+        "auto", "what runs the update: the page to read, or the same fused for the CPU, if it can"
+    )
     device: str = _knob("cpu", "any device that PyTorch knows: cpu, cuda, mps, cuda:1 ...")
     threads: int = _knob(
-        0, "CPU threads of the update; 0 for PyTorch's own choice", least=0, most=1024
+        0, "CPU threads of the update; 0 finds out what is fastest", least=0, most=1024
+    )
+    overlap: bool = _knob(
+        False, "play each step beside the updates of the step before; for slow environments"
     )
 
     def __post_init__(self) -> None:

@@ -16,8 +16,7 @@ class Preset:
     knobs: Mapping[str, Any]
 
 
-# For tasks that a small network masters: cheap updates, large steps, a nearer horizon, and one
-# thread, as more would only wait for each other.
+# For tasks that a small network masters: cheap updates, large steps, a nearer horizon.
 _SMALL = {
     "random_steps": 1_000,
     "hidden": (64, 64),
@@ -25,7 +24,6 @@ _SMALL = {
     "learning_rate": 1e-3,
     "discount": 0.98,
     "tau": 0.01,
-    "threads": 1,
 }
 
 PRESETS: dict[str, Preset] = {

@@ -118,6 +118,9 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not(tmp_path: P
         {},
         {"num_envs": 3, "env_processes": True},
         {"train_after": "episode"},
+        {"overlap": True},
+        {"overlap": True, "num_envs": 3, "env_processes": True},
+        {"engine": "reference"},
         {"updates_per_step": 0.3, "capacity": 25},
     ],
 )

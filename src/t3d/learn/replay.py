@@ -101,13 +101,17 @@ class ReplayBuffer:
         self.position = (self.position + rows) % self.capacity
         self.size = min(self.size + rows, self.capacity)
 
-    def sample(self, batch_size: int, generator: np.random.Generator) -> Batch:
-        """Draw transitions uniformly, with replacement."""
+    def draw(self, batch_size: int, generator: np.random.Generator) -> NDArray[np.int64]:
+        """Draw rows uniformly, with replacement."""
         if self.size == 0:
             raise T3DError("the replay memory is empty; add transitions before sampling")
         if batch_size < 1:
             raise T3DError(f"batch_size is {batch_size}; expected at least 1")
-        rows = generator.integers(self.size, size=batch_size)
+        return generator.integers(self.size, size=batch_size)
+
+    def sample(self, batch_size: int, generator: np.random.Generator) -> Batch:
+        """The transitions of as many drawn rows."""
+        rows = self.draw(batch_size, generator)
         return Batch(*(torch.from_numpy(store[rows]) for store in self._fields().values()))
 
     def state_dict(self) -> dict[str, Array]:

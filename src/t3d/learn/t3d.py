@@ -7,8 +7,9 @@ Methods", 2018. Every step is explained, with a picture, in docs/fifteen-steps.m
 import copy
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -79,17 +80,13 @@ class T3D:
         """Half the action range, per dimension."""
         return self.actor.max_action
 
+    def prepare(self, waiting: Callable[[], None]) -> None:
+        """Get ready to learn; `waiting` is called if that takes a while. Here it takes nothing."""
+
     @torch.no_grad()
     def select_action(self, state: ArrayLike) -> NDArray[np.float32]:
         """The policy's action for one state, or for a batch of states. No noise is added."""
-        try:
-            states = np.asarray(state, np.float32)
-        except (TypeError, ValueError) as error:
-            raise T3DError(f"state is a {type(state).__name__}; expected numbers") from error
-        if states.shape[-1:] != (self.state_dim,) or states.ndim > 2:
-            raise T3DError(
-                f"state has shape {states.shape}; expected ({self.state_dim},) or a batch"
-            )
+        states = self._states(state)
         action = self.actor(torch.from_numpy(states).to(self.device, self.dtype))
         # tanh may round to a hair outside of the range; the environment must never see that.
         chosen: NDArray[np.float32] = action.clamp(self.low, self.high).float().cpu().numpy()
@@ -97,10 +94,7 @@ class T3D:
 
     def train(self, replay_buffer: ReplayBuffer, iterations: int) -> dict[str, Tensor]:
         """Run that many training iterations; returns the last of each measure."""
-        stored = replay_buffer.state.shape[1:], replay_buffer.action.shape[1]
-        if stored != ((self.state_dim,), self.action_dim):
-            expected = f"this agent's are {(self.state_dim,)} and {self.action_dim}"
-            raise T3DError(f"the memory holds states {stored[0]}, actions {stored[1]}; {expected}")
+        self._check_memory(replay_buffer)
         measured: dict[str, Tensor] = {}
         shape = (self.config.batch_size, self.action_dim)
         for _ in range(iterations):
@@ -148,6 +142,24 @@ class T3D:
             _polyak(self.critic_target, self.critic, knobs.tau)
             measured["actor_loss"] = actor_loss.detach()
         return measured
+
+    def _states(self, state: ArrayLike) -> NDArray[np.float32]:
+        """What `select_action` was given, checked."""
+        try:
+            states = np.asarray(state, np.float32)
+        except (TypeError, ValueError) as error:
+            raise T3DError(f"state is a {type(state).__name__}; expected numbers") from error
+        if states.shape[-1:] != (self.state_dim,) or states.ndim > 2:
+            raise T3DError(
+                f"state has shape {states.shape}; expected ({self.state_dim},) or a batch"
+            )
+        return states
+
+    def _check_memory(self, memory: ReplayBuffer) -> None:
+        stored = memory.state.shape[1:], memory.action.shape[1]
+        if stored != ((self.state_dim,), self.action_dim):
+            expected = f"this agent's are {(self.state_dim,)} and {self.action_dim}"
+            raise T3DError(f"the memory holds states {stored[0]}, actions {stored[1]}; {expected}")
 
     def state_dict(self) -> dict[str, Tensor]:
         """Everything that the next update depends on, but the memory: flat, names to tensors."""
@@ -207,7 +219,7 @@ class T3D:
             raise T3DError(f"agent {path} cannot be written: {error}") from error
 
     @classmethod
-    def load(cls, path: str | Path, device: str | None = None) -> "T3D":
+    def load(cls, path: str | Path, device: str | None = None) -> Self:
         """Read what `save` wrote, onto its own device or another. No code in the file can run."""
         try:
             with safe_open(path, framework="pt") as file:

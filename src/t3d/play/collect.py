@@ -1,6 +1,7 @@
 """Act, step, store."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -64,14 +65,23 @@ class Collector:
             raise T3DError(f"the agent diverged by step {self.steps}: its action is nan; {advice}")
         return np.clip(action, low, high).astype(np.float32)
 
-    def step(self, policy: Policy, memory: Memory) -> list[Episode]:
-        """One step in every environment; returns the episodes that it ended."""
+    def step(
+        self,
+        policy: Policy,
+        memory: Memory,
+        beside: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> list[Episode]:
+        """One step in every environment; returns the episodes that it ended.
+
+        `beside` is entered when the actions are chosen, and left before anything is stored.
+        """
         state = self.environments.state
         numbers = self.environments.episode.copy()
         drawn = generator_state(self.random_actions), generator_state(self.exploration)
         try:
             action = self._act(policy)
-            next_state, reward, terminated, truncated = self.environments.step(action)
+            with beside():
+                next_state, reward, terminated, truncated = self.environments.step(action)
         except T3DError:  # the step was not played, so its numbers were not drawn
             set_generator_state(self.random_actions, drawn[0])
             set_generator_state(self.exploration, drawn[1])

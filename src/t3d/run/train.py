@@ -4,7 +4,8 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from math import isfinite
 from types import FrameType
 from typing import Protocol
@@ -13,6 +14,7 @@ import torch
 
 from t3d.config import Config
 from t3d.errors import T3DError
+from t3d.learn.engines import agent_class, engine_for, reference_threads
 from t3d.learn.replay import ReplayBuffer
 from t3d.learn.t3d import T3D
 from t3d.play.collect import Collector
@@ -46,7 +48,8 @@ class Run:
         self.environments = Environments(source, config)
         try:
             low, high = self.environments.low, self.environments.high
-            self.agent = T3D(self.environments.state_dim, low, high, config)
+            agent = agent_class(engine_for(config)[0])
+            self.agent: T3D = agent(self.environments.state_dim, low, high, config)
             self.memory = ReplayBuffer(config.capacity, self.environments.state_dim, len(low))
             self.collector = Collector(self.environments, config)
             self.evaluation_env = make(source, max_episode_steps=config.max_episode_steps)
@@ -65,11 +68,19 @@ class Run:
         self.seconds = 0.0  # spent by the processes before this one
 
     @classmethod
-    def start(cls, config: Config, source: EnvSource, folder: RunFolder, about: Record) -> "Run":
-        """A new run in a new folder."""
+    def start(
+        cls,
+        config: Config,
+        source: EnvSource,
+        folder: RunFolder,
+        about: Record,
+        waiting: Callable[[], None] = lambda: None,
+    ) -> "Run":
+        """A new run in a new folder; `waiting` is called if the agent takes long to prepare."""
         run = cls(config, source, folder)
         try:
             run.environments.reset()
+            run.agent.prepare(waiting)
             folder.create(config, about)
         except BaseException:
             run._close_environments()
@@ -78,12 +89,19 @@ class Run:
         return run
 
     @classmethod
-    def resume(cls, config: Config, source: EnvSource, folder: RunFolder) -> "Run":
+    def resume(
+        cls,
+        config: Config,
+        source: EnvSource,
+        folder: RunFolder,
+        waiting: Callable[[], None] = lambda: None,
+    ) -> "Run":
         """A run that goes on from its newest checkpoint, as if it had never stopped."""
         newest = folder.newest_checkpoint()
         assert newest is not None
         run = cls(config, source, folder)
         try:
+            run.agent.prepare(waiting)
             progress = checkpoint.load(newest, run.agent, run.memory, run.collector)
             run._open(progress.metrics_bytes)
         except BaseException:
@@ -99,10 +117,15 @@ class Run:
     def _open(self, metrics_bytes: int) -> None:
         self.metrics = MetricsFile(self.folder, metrics_bytes)
         self._threads_before = torch.get_num_threads()
-        if self.config.threads:
-            torch.set_num_threads(self.config.threads)
+        self._set_threads()
+        # Only the updates of single steps overlap: an episode's are due when no step is.
+        overlap = self.config.overlap and self.config.train_after == "step"
+        self._background = ThreadPoolExecutor(1, "learn", self._set_threads) if overlap else None
         self._started = time.monotonic()
         self._speed_from = (self._started, self.collector.steps)
+
+    def _set_threads(self) -> None:
+        torch.set_num_threads(reference_threads(self.config))  # PyTorch counts them per thread
 
     def loop(self, stop: Callable[[], bool] = lambda: False) -> bool:
         """Train to the last step, or until `stop` says so; True if the run is finished."""
@@ -127,17 +150,28 @@ class Run:
     def step(self) -> None:
         """One step in every environment, and the updates that are due after it."""
         before = self.collector.steps
-        ended = self.collector.step(self.agent.select_action, self.memory)
+        beside = self._learning_beside if self._background else nullcontext
+        ended = self.collector.step(self.agent.select_action, self.memory, beside)
         for env, number, length, total in ended:
             facts = {"env": env, "episode": number, "length": length, "return": total}
             self.record("episode", facts)
-        if self.config.train_after == "step" or ended:
+        if not self._background and (self.config.train_after == "step" or ended):
             self.learn()
         last = self.collector.steps >= self.config.steps
         if last or self._passed(self.config.log_every, before):
             self.log()
         for watcher in self.watchers:
             watcher.tick(self.collector.steps)
+
+    @contextmanager
+    def _learning_beside(self) -> Iterator[None]:
+        """Meanwhile, do the updates that were due after the step before."""
+        assert self._background is not None
+        learning = self._background.submit(self.learn)
+        try:
+            yield
+        finally:
+            learning.result()
 
     def _passed(self, every: int, since: int) -> bool:
         """Whether a multiple of `every` steps was passed since a step."""
@@ -217,6 +251,8 @@ class Run:
     def close(self) -> None:
         """End the environments and the files."""
         torch.set_num_threads(self._threads_before)
+        if self._background:
+            self._background.shutdown()
         self._close_environments()
         self.metrics.close()
         for watcher in self.watchers:

@@ -1,0 +1,281 @@
+"""The fused engine as an agent: T3D with its arrays laid out for fused.py, and its threads."""
+
+import itertools
+import math
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from t3d.config import Config
+from t3d.errors import T3DError
+from t3d.learn import fused
+from t3d.learn.fused import ACTOR, TWIN1, Job
+from t3d.learn.replay import Batch, ReplayBuffer
+from t3d.learn.t3d import T3D
+from t3d.learn.team import BOARD, cores, dismiss, last_call
+from t3d.learn.tiles import LANES
+
+Array = NDArray[Any]
+
+
+class FusedT3D(T3D):
+    """T3D on the CPU with the update of fused.py. Everything else is the same.
+
+    The networks' parameters and Adam's moments are views of a few flat arrays, which the
+    compiled update works on; to PyTorch, to `state_dict` and to files they look as ever.
+    """
+
+    def __init__(
+        self,
+        state_dim: int,
+        low: ArrayLike,
+        high: ArrayLike,
+        config: Config | None = None,
+        *,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        """Build an untrained agent; `low` and `high` bound each dimension of the action."""
+        super().__init__(state_dim, low, high, config, dtype=dtype)
+        if self.device.type != "cpu":
+            advice = "take --device cpu, or --engine reference"
+            raise T3DError(f"engine fused runs on the CPU, not on {self.device}; {advice}")
+        actor, critic = list(self.actor.parameters()), list(self.critic.parameters())
+        targets = itertools.chain(self.actor_target.parameters(), self.critic_target.parameters())
+        self._parameters = _one_array(actor + critic)
+        self._targets = _one_array(list(targets))
+        adam = self.actor_optimizer.state | self.critic_optimizer.state
+        self._exp_avg = _one_array([adam[p]["exp_avg"] for p in actor + critic])
+        self._exp_avg_sq = _one_array([adam[p]["exp_avg_sq"] for p in actor + critic])
+        self._actor_steps = _one_array([adam[p]["step"] for p in actor])
+        self._critic_steps = _one_array([adam[p]["step"] for p in critic])
+        bounds = (self.low, self.high, self.actor.middle, self.actor.max_action)
+        self._bounds = tuple(bound.numpy() for bound in bounds)
+        self._layout = lay_out(state_dim, self.action_dim, self.config.hidden, panels=1)
+        self._crew: _Crew | None = None
+
+    def prepare(self, waiting: Callable[[], None]) -> None:
+        """Compile the engine, if this machine has not yet; `waiting` is called if so."""
+        timer = threading.Timer(2.0, waiting)
+        timer.daemon = True
+        timer.start()
+        try:
+            compile_all(self.dtype)
+        finally:
+            timer.cancel()
+
+    def select_action(self, state: ArrayLike) -> NDArray[np.float32]:
+        """The policy's action for one state, or for a batch of states. No noise is added."""
+        states = self._states(state)
+        actions = np.empty((*states.shape[:-1], self.action_dim), np.float32)
+        rows = states.reshape(-1, self.state_dim), actions.reshape(-1, self.action_dim)
+        fused.act(self._parameters, self._layout.plan[ACTOR], self._bounds, *rows)
+        return actions
+
+    def train(self, replay_buffer: ReplayBuffer, iterations: int) -> dict[str, Tensor]:
+        """Run that many training iterations; returns the last of each measure."""
+        self._check_memory(replay_buffer)
+        if self._crew is None or not self._crew.serves(replay_buffer):
+            stores = [getattr(replay_buffer, name) for name in Batch._fields]
+            job = self._job(stores, self.config.batch_size)
+            self._crew = _Crew(job, replay_buffer, self.config.threads, self.config.policy_freq)
+        job = self._crew.job
+        measured: dict[str, float] = {}
+        for _ in range(iterations):
+            job.rows[:] = replay_buffer.draw(self.config.batch_size, self.sampling)
+            self.smoothing.standard_normal(out=job.noise, dtype=np.float32)
+            measured |= self._learn(job, self._crew.work)
+        return {name: torch.tensor(value, dtype=self.dtype) for name, value in measured.items()}
+
+    def update(self, batch: Batch, noise: Tensor) -> dict[str, Tensor]:
+        """Steps 5 to 15, once. All randomness comes in as arguments."""
+        job = self._job([np.ascontiguousarray(field.numpy()) for field in batch], len(noise))
+        job.rows[:] = np.arange(len(noise))
+        job.noise[:] = noise.numpy()
+        measured = self._learn(job, lambda: fused.work(job, 0, 1, 0))
+        return {name: torch.tensor(value, dtype=self.dtype) for name, value in measured.items()}
+
+    def _learn(self, job: Job, work: Callable[[], object]) -> dict[str, float]:
+        actors_turn = (self.updates + 1) % self.config.policy_freq == 0
+        job.turn[0] = self._critic_steps[0] + 1
+        job.turn[1] = self._actor_steps[0] + 1
+        job.turn[2] = actors_turn
+        work()
+        self.updates += 1
+        self._critic_steps += 1
+        loss1, loss2, actor_loss, mean_Q = job.measured.sum(axis=0).tolist()
+        measured = {"critic_loss": loss1 + loss2, "mean_Q": mean_Q}
+        if actors_turn:
+            self._actor_steps += 1
+            measured["actor_loss"] = actor_loss
+        return measured
+
+    def _job(self, stores: list[Array], batch_size: int) -> Job:
+        """The agent's own arrays, a memory's, and room to compute in for a size of batch."""
+        knobs, kind = self.config, self._parameters.dtype
+        panels = math.ceil(batch_size / LANES)
+        layout = lay_out(self.state_dim, self.action_dim, knobs.hidden, panels)
+        return Job._make(
+            (
+                np.zeros(BOARD, np.int64),
+                np.zeros(3, np.int64),
+                np.zeros((panels, 4), kind),
+                *stores,
+                np.zeros(batch_size, np.int64),
+                np.zeros((batch_size, self.action_dim), stores[2].dtype),
+                *self._bounds,
+                layout.plan,
+                self._parameters,
+                self._targets,
+                self._exp_avg,
+                self._exp_avg_sq,
+                np.zeros(layout.gradients, kind),
+                np.zeros(layout.panel * panels, kind),
+                np.zeros(layout.turned, kind),
+                knobs.discount,
+                knobs.tau,
+                knobs.policy_noise,
+                knobs.noise_clip,
+                knobs.learning_rate,
+            )
+        )
+
+
+def _one_array(tensors: Sequence[Tensor]) -> Array:
+    """Put tensors one behind the other into one array, and have them be views of it."""
+    flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+    end = 0
+    for tensor in tensors:
+        start, end = end, end + tensor.numel()
+        tensor.data = flat[start:end].view(tensor.shape)
+    return flat.numpy()
+
+
+class Layout(NamedTuple):
+    """Where everything of every layer is, and how much room it takes."""
+
+    plan: NDArray[np.int64]  # (3 networks, layers, 7): see fused.py
+    gradients: int  # numbers in the array of gradients
+    panel: int  # numbers in a panel
+    turned: int  # numbers in the array of turned inputs
+
+
+def lay_out(state_dim: int, action_dim: int, hidden: tuple[int, ...], panels: int) -> Layout:
+    """Give every layer of the three networks its places, for a batch of so many panels."""
+    inputs = state_dim + action_dim
+    networks = [(state_dim, *hidden, action_dim), (inputs, *hidden, 1), (inputs, *hidden, 1)]
+    plan = np.zeros((3, len(hidden) + 1, 7), np.int64)
+    weight = gradient = turned = 0
+    unit = (2 * inputs + 1) * LANES  # behind both states, both actions, and the target
+    for network, sizes in enumerate(networks):
+        if network == TWIN1:  # the twins are done when it is the actor's turn
+            turned = 0
+        for i, (ins, outs) in enumerate(itertools.pairwise(sizes)):
+            width = math.ceil(ins / LANES) * LANES
+            slope = unit + outs * LANES
+            plan[network, i] = (ins, outs, weight, gradient, unit, slope, turned)
+            weight += (ins + 1) * outs
+            gradient += (width + 1) * outs
+            unit = slope + outs * LANES
+            turned += width * panels * LANES
+    return Layout(plan, gradient, unit, turned)
+
+
+class _Crew:
+    """The threads that learn from one memory."""
+
+    def __init__(self, job: Job, memory: ReplayBuffer, threads: int, policy_freq: int) -> None:
+        self.job = job
+        self._memory = memory
+        self._process = os.getpid()
+        self._hired = 1  # threads there are, this one included
+        most = min(threads or cores(), len(job.measured))
+        self._pace = Pace([most] if threads else _doubling(most), policy_freq)
+        weakref.finalize(self, dismiss, job.board)
+
+    def serves(self, memory: ReplayBuffer) -> bool:
+        """Whether this crew learns from a memory; a forked process has none of its threads."""
+        return memory is self._memory and os.getpid() == self._process
+
+    def work(self) -> None:
+        """One update."""
+        team = self._pace.team
+        while self._hired < team:
+            arguments = (self.job, self._hired, 0, last_call(self.job.board))
+            threading.Thread(target=fused.work, args=arguments, daemon=True).start()
+            self._hired += 1
+        began = time.perf_counter()
+        fused.work(self.job, 0, team, 0)
+        self._pace.took(time.perf_counter() - began)
+
+
+class Pace:
+    """How many threads are worth it: tried out at the start and again every while.
+
+    It depends on the networks, the machine, and on what else it is doing. Since any team
+    gives the same bits, the answer may come from a clock.
+    """
+
+    HOLD = 20.0  # seconds of updates between trials
+    WORTH = 1.15  # how much slower a smaller team may be before a larger one takes its place
+
+    def __init__(self, sizes: list[int], policy_freq: int) -> None:
+        """Choose among teams of these sizes, the smallest first."""
+        self.team = sizes[0]
+        self._sizes = sizes
+        # Trials are as long as the actor's turns are apart, or a multiple, to be of equal work.
+        self._length = policy_freq * math.ceil(8 / policy_freq) if policy_freq <= 32 else 8
+        self._trials: list[int] = []
+        self._best: dict[int, float] = {}
+        self._updates = 0
+        self._seconds = 0.0
+        if len(sizes) > 1:
+            self._begin()
+
+    def _begin(self) -> None:
+        self._best = {}
+        self._trials = 2 * self._sizes  # each twice: the first may include waking up
+        self.team = self._trials[0]
+
+    def took(self, seconds: float) -> None:
+        """An update by the team took so long."""
+        self._updates += 1
+        self._seconds += seconds
+        if len(self._sizes) == 1 or self._updates < self._length:
+            return
+        if self._trials:
+            size = self._trials.pop(0)
+            self._best[size] = min(self._seconds, self._best.get(size, math.inf))
+            if self._trials:
+                self.team = self._trials[0]
+            else:
+                fastest = min(self._best.values())
+                self.team = next(
+                    size for size in self._sizes if self._best[size] <= self.WORTH * fastest
+                )
+        elif self._seconds < self.HOLD:
+            return
+        else:
+            self._begin()
+        self._updates, self._seconds = 0, 0.0
+
+
+def _doubling(most: int) -> list[int]:
+    """1, 2, 4 ... up to a number, and that number itself."""
+    return [*itertools.takewhile(lambda size: size < most, (2**i for i in range(32))), most]
+
+
+def compile_all(dtype: torch.dtype = torch.float32) -> None:
+    """Compile all that training and acting need, or read it from where it is kept."""
+    agent = FusedT3D(1, [-1.0], [1.0], Config(hidden=(1,), batch_size=1), dtype=dtype)
+    memory = ReplayBuffer(1, 1, 1)
+    memory.add([0.0], [0.0], [0.0], 0.0, False)
+    agent.train(memory, 1)
+    agent.select_action([0.0])

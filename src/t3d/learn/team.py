@@ -1,0 +1,128 @@
+"""Threads that do one update together and meet between its parts."""
+
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import numba
+from llvmlite import ir
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from t3d.learn.tiles import Array, compiled
+
+# Where things stand on the board, each in a cache line of its own.
+_ARRIVED, _ROUND, _CALL, BOARD = 0, 8, 16, 24
+_TEAMS = 4096  # a call is its number times this, and the size of the team that it is for
+_SPINS = 2_000  # looks at the board, some 50 microseconds, before a thread gives way
+_YIELDS = 1_000  # times that it gives way, some 500 microseconds, before it naps between updates
+
+if os.name == "posix":
+    _give_way = numba.types.ExternalFunction("sched_yield", numba.int32())
+    _nap = numba.types.ExternalFunction("usleep", numba.int32(numba.uint32))
+else:  # pragma: no cover, the engine then uses one thread, which never waits
+
+    @compiled
+    def _give_way() -> None:
+        pass
+
+    @compiled
+    def _nap(microseconds: int) -> None:
+        pass
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _add(typing: Any, board: Any, index: Any, value: Any) -> Any:
+    """Add to a number on the board; no thread sees a half of it. Returns the number before."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        data = context.make_array(board)(context, builder, values[0]).data
+        return builder.atomic_rmw("add", builder.gep(data, [values[1]]), values[2], "seq_cst")
+
+    return numba.int64(board, numba.intp, numba.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _pause(typing: Any) -> Any:
+    """Tell the processor that this thread waits."""
+    x86 = platform.machine() in ("x86_64", "AMD64")
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        if x86:
+            kind = ir.FunctionType(ir.VoidType(), [])
+            name = "llvm.x86.sse2.pause"
+            builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [])
+        return context.get_dummy_value()
+
+    return numba.void(), generate
+
+
+@compiled
+def meet(board: Array, team: int) -> None:
+    """Go on when all threads of the team are here."""
+    if team == 1:
+        return
+    current = _add(board, _ROUND, 0)
+    if _add(board, _ARRIVED, 1) == team - 1:
+        _add(board, _ARRIVED, -team)
+        _add(board, _ROUND, 1)
+        return
+    looks = 0
+    while _add(board, _ROUND, 0) == current:
+        looks += 1
+        if looks < _SPINS:
+            _pause()
+        else:  # more threads than cores: the one that is waited for may need this one
+            _give_way()
+
+
+@compiled
+def call(board: Array, team: int) -> None:
+    """Have the other threads of a team begin."""
+    last = _add(board, _CALL, 0)
+    _add(board, _CALL, (last // _TEAMS + 1) * _TEAMS + team - last)
+
+
+@compiled
+def wait_for_call(board: Array, last: int) -> tuple[int, int]:
+    """Wait until the call is another than the last; returns it, and its team: -1 to go home."""
+    looks = 0
+    while True:
+        now = _add(board, _CALL, 0)
+        if now < 0:
+            return last, -1
+        if now != last:
+            return now, now % _TEAMS
+        looks += 1
+        if looks < _SPINS:
+            _pause()
+        elif looks < _SPINS + _YIELDS:
+            _give_way()
+        else:  # the environment, or an evaluation, takes long: leave the core to it
+            _nap(50 if looks < _SPINS + 10 * _YIELDS else 1_000)
+
+
+def last_call(board: Array) -> int:
+    """The call that a new thread need not answer."""
+    return int(board[_CALL])
+
+
+def dismiss(board: Array) -> None:
+    """Send the other threads home."""
+    board[_CALL] = -1
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    try:
+        allowed = len(os.sched_getaffinity(0))
+    except AttributeError:  # not on Linux
+        allowed = os.cpu_count() or 1
+    if os.name != "posix":
+        return 1
+    try:  # a container's share of the machine
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return max(1, min(allowed, int(quota) // int(period)))
+    except (OSError, ValueError):
+        return allowed
