@@ -1,163 +1,125 @@
 """How fast one update is, beside plain PyTorch and the limit of the machine.
 
-    python benchmarks/update.py [--quick] [--json] [--threads N]
+    python benchmarks/update.py [--quick] [--json] [--state N --action N --hidden N --batch N]
 
-The work is HalfCheetah-v5's: 17 state and 6 action dimensions, hidden 256-256, batch 256,
-float32, the actor at every second update. The contestants take turns in one process, many
-short rounds each, and the median round counts: machines are shared and noisy, and a ratio of
-neighbours survives that. The last line of --json is one object, in updates per second:
+By default the work is HalfCheetah-v5's: 17 state and 6 action dimensions, hidden 256-256,
+batch 256, float32, the actor at every second update. The contestants take turns in one
+process, many short rounds each, and the median round counts: machines are shared and noisy,
+and a ratio of neighbours survives that. The last line of --json is one object, in updates per
+second:
 
-    limit           what the matrix products alone would allow at the machine's best rate
-    plain_pytorch   the update as the author of TD3 wrote it: autograd, Adam, a loop for Polyak
-    reference       t3d.T3D.update
+    limit            what the matrix products alone allow at the rate of sgemm, all cores
+    limit_1_thread   the same on one core
+    plain_pytorch    as the author of TD3 wrote it: autograd, Adam, a loop for Polyak
+    reference        t3d.T3D, with PyTorch's threads
+    fused            t3d.FusedT3D, with as many threads as it finds best
+    fused_1_thread   the same on one core
+
+The limit is measured with NumPy's product of two 256 x 256 matrices, one in each of as many
+threads as there are cores. A library's product copies its operands into a better order first;
+the fused engine has them in that order already, which pays for most of what is not a product.
 """
 
+import os
+
+for library in ("OPENBLAS", "MKL"):  # NumPy's products: one thread in each of ours
+    os.environ[f"{library}_NUM_THREADS"] = "1"
+
 import argparse
-import copy
 import json
 import statistics
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
 
-from t3d import T3D, Config, ReplayBuffer
+from plain import PlainTD3
+from t3d import T3D, Config, FusedT3D, ReplayBuffer
+from t3d.learn.team import cores
 
-STATE, ACTION, HIDDEN, BATCH = 17, 6, 256, 256
-# Floating-point operations of one update's matrix products, the actor's counted at half.
-FLOPS_PER_UPDATE = 0.415e9
+SIDE = 256
 
 
-class PlainActor(nn.Module):
-    """Three linear layers, as everyone writes them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.one = nn.Linear(STATE, HIDDEN)
-        self.two = nn.Linear(HIDDEN, HIDDEN)
-        self.out = nn.Linear(HIDDEN, ACTION)
-
-    def forward(self, state: Tensor) -> Tensor:
-        """State to action."""
-        hidden = functional.relu(self.one(state))
-        return torch.tanh(self.out(functional.relu(self.two(hidden))))
+def flops(state: int, action: int, hidden: int, batch: int) -> float:
+    """Floating-point operations of one update's matrix products, the actor's counted at half."""
+    actor = state * hidden + hidden**2 + hidden * action
+    critic = (state + action) * hidden + hidden**2 + hidden
+    inner = hidden**2 + hidden  # what a gradient passes through on its way to the first layer
+    targets = actor + 2 * critic
+    critics = 2 * (critic + critic + inner)
+    through = critic + inner + hidden * action  # of the first twin, forth and back to the action
+    actors = actor + through + actor + hidden**2 + hidden * action
+    return 2.0 * batch * (targets + critics + actors / 2)
 
 
-class PlainCritic(nn.Module):
-    """Twins of three linear layers each."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        for twin in ("a", "b"):
-            setattr(self, f"{twin}1", nn.Linear(STATE + ACTION, HIDDEN))
-            setattr(self, f"{twin}2", nn.Linear(HIDDEN, HIDDEN))
-            setattr(self, f"{twin}3", nn.Linear(HIDDEN, 1))
-
-    def twin(self, name: str, both: Tensor) -> Tensor:
-        """The value by one twin."""
-        hidden = functional.relu(getattr(self, f"{name}1")(both))
-        value: Tensor = getattr(self, f"{name}3")(
-            functional.relu(getattr(self, f"{name}2")(hidden))
-        )
-        return value
-
-    def forward(self, state: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """The values by both."""
-        both = torch.cat([state, action], 1)
-        return self.twin("a", both), self.twin("b", both)
-
-
-class PlainPyTorch:
-    """TD3 in the plain style of most code bases."""
-
-    def __init__(self, memory: ReplayBuffer) -> None:
-        rows = len(memory)
-        columns = (memory.state, memory.next_state, memory.action)
-        self.memory = [
-            *(column[:rows] for column in columns),
-            memory.reward[:rows, None],
-            1 - memory.done[:rows, None],
-        ]
-        self.actor, self.critic = PlainActor(), PlainCritic()
-        self.actor_target, self.critic_target = (
-            copy.deepcopy(self.actor),
-            copy.deepcopy(self.critic),
-        )
-        self.actor_adam = torch.optim.Adam(self.actor.parameters(), lr=3e-4)
-        self.critic_adam = torch.optim.Adam(self.critic.parameters(), lr=3e-4)
-        self.updates = 0
-
-    def update(self) -> None:
-        """One iteration."""
-        self.updates += 1
-        rows = np.random.randint(0, len(self.memory[0]), BATCH)  # noqa: NPY002
-        state, next_state, action, reward, not_done = (
-            torch.tensor(column[rows], dtype=torch.float32) for column in self.memory
-        )
-        with torch.no_grad():
-            noise = (torch.randn_like(action) * 0.2).clamp(-0.5, 0.5)
-            next_action = (self.actor_target(next_state) + noise).clamp(-1, 1)
-            one, two = self.critic_target(next_state, next_action)
-            target = reward + not_done * 0.99 * torch.min(one, two)
-        one, two = self.critic(state, action)
-        loss = functional.mse_loss(one, target) + functional.mse_loss(two, target)
-        self.critic_adam.zero_grad()
-        torch.autograd.backward(loss)
-        self.critic_adam.step()
-        if self.updates % 2 == 0:
-            both = torch.cat([state, self.actor(state)], 1)
-            loss = -self.critic.twin("a", both).mean()
-            self.actor_adam.zero_grad()
-            torch.autograd.backward(loss)
-            self.actor_adam.step()
-            pairs = ((self.critic, self.critic_target), (self.actor, self.actor_target))
-            for model, target_model in pairs:
-                for new, old in zip(model.parameters(), target_model.parameters()):
-                    old.data.copy_(0.005 * new.data + 0.995 * old.data)
-
-
-def filled_memory(rows: int) -> ReplayBuffer:
+def filled_memory(rows: int, state: int, action: int) -> ReplayBuffer:
     """Random transitions: what is in them does not matter for the speed."""
     draw = np.random.default_rng(0)
-    memory = ReplayBuffer(rows, STATE, ACTION)
-    state = draw.standard_normal((2, rows, STATE), np.float32)
-    action = draw.uniform(-1, 1, (rows, ACTION)).astype(np.float32)
-    reward = draw.standard_normal(rows, np.float32)
-    memory.add(state[0], state[1], action, reward, draw.random(rows) < 0.01)
+    memory = ReplayBuffer(rows, state, action)
+    for first in range(0, rows, 100_000):
+        some = min(100_000, rows - first)
+        states = draw.standard_normal((2, some, state), np.float32)
+        actions = draw.uniform(-1, 1, (some, action))
+        rewards = draw.standard_normal(some, np.float32)
+        memory.add(states[0], states[1], actions, rewards, draw.random(some) < 0.01)
     return memory
 
 
-def per_second(work: Callable[[], object], count: int) -> float:
-    """How often `work` is done in a second, over `count` times."""
+def per_second(work: Callable[[], object], seconds: float) -> float:
+    """How often `work` is done in a second, over some seconds."""
     began = time.perf_counter()
-    for _ in range(count):
+    count = 0
+    while time.perf_counter() - began < seconds:
         work()
+        count += 1
     return count / (time.perf_counter() - began)
 
 
-def measure(rounds: int, updates: int) -> dict[str, float]:
-    """The median rate of every contestant over rounds in which each has its turn."""
-    memory = filled_memory(100_000)
-    agent = T3D(STATE, [-1.0] * ACTION, [1.0] * ACTION, Config())
-    plain = PlainPyTorch(memory)
-    square = [torch.rand(256, 256) for _ in range(3)]
-    # Products of 256 x 256 x 256, two operations per multiplication and addition.
-    products_per_update = FLOPS_PER_UPDATE / (2 * 256**3)
-    turns: dict[str, Callable[[], float]] = {
-        "limit": lambda: (
-            per_second(lambda: torch.mm(square[0], square[1], out=square[2]), 20 * updates)
-            / products_per_update
-        ),
-        "plain_pytorch": lambda: per_second(plain.update, updates),
-        "reference": lambda: per_second(lambda: agent.train(memory, 1), updates),
+def products_per_second(threads: int, seconds: float) -> float:
+    """The rate of sgemm: NumPy's product of two squares, in each of so many threads."""
+    draw = np.random.default_rng(0)
+
+    def alone(_: int) -> float:
+        one, two, out = (draw.random((SIDE, SIDE), np.float32) for _ in range(3))
+        return per_second(lambda: np.matmul(one, two, out=out), seconds)
+
+    with ThreadPoolExecutor(threads) as pool:
+        return sum(pool.map(alone, range(threads)))
+
+
+def contestants(
+    state: int, action: int, hidden: int, batch: int, rows: int
+) -> dict[str, Callable[[float], float]]:
+    """Who takes turns: each is given some seconds, and gives its updates per second."""
+    memory = filled_memory(rows, state, action)
+    plain = PlainTD3(state, action, hidden, batch, rows)
+    done = 1 - memory.done[:, None]
+    stores = (memory.state, memory.next_state, memory.action, memory.reward[:, None], done)
+    plain.memory, plain.size = [store.astype(np.float64) for store in stores], rows
+
+    def rate(kind: type[T3D], threads: int) -> Callable[[float], float]:
+        config = Config(hidden=(hidden, hidden), batch_size=batch, threads=threads)
+        agent = kind(state, [-1.0] * action, [1.0] * action, config)
+        return lambda seconds: per_second(lambda: agent.train(memory, 1), seconds)
+
+    per_update = flops(state, action, hidden, batch) / (2 * SIDE**3)
+    return {
+        "limit": lambda seconds: products_per_second(cores(), seconds) / per_update,
+        "limit_1_thread": lambda seconds: products_per_second(1, seconds) / per_update,
+        "plain_pytorch": lambda seconds: per_second(plain.update, seconds),
+        "reference": rate(T3D, 0),
+        "fused": rate(FusedT3D, 0),
+        "fused_1_thread": rate(FusedT3D, 1),
     }
+
+
+def measure(turns: dict[str, Callable[[float], float]], rounds: int) -> dict[str, float]:
+    """The median rate of every contestant over rounds in which each has its turn."""
     rates: dict[str, list[float]] = {name: [] for name in turns}
     for number in range(rounds + 1):
         for name, turn in turns.items():
-            rate = turn()
+            rate = turn(0.25)
             if number > 0:  # the first round warms up
                 rates[name].append(rate)
     return {name: statistics.median(values) for name, values in rates.items()}
@@ -168,15 +130,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer rounds, about 15 seconds")
     parser.add_argument("--json", action="store_true", help="end with one JSON object")
-    parser.add_argument("--threads", type=int, help="PyTorch's threads; by default its own choice")
+    parser.add_argument("--state", type=int, default=17, help="numbers in a state")
+    parser.add_argument("--action", type=int, default=6, help="numbers in an action")
+    parser.add_argument("--hidden", type=int, default=256, help="width of both hidden layers")
+    parser.add_argument("--batch", type=int, default=256, help="transitions in a batch")
+    parser.add_argument("--rows", type=int, default=100_000, help="transitions in the memory")
     asked = parser.parse_args()
-    if asked.threads:
-        torch.set_num_threads(asked.threads)
-    rates = measure(rounds=7 if asked.quick else 25, updates=50)
-    print(f"{torch.get_num_threads()} threads, updates per second:")
+    turns = contestants(asked.state, asked.action, asked.hidden, asked.batch, asked.rows)
+    rates = measure(turns, rounds=6 if asked.quick else 25)
+    print(f"{cores()} cores, updates per second:")
     for name, rate in rates.items():
-        print(f"  {name:<14}{rate:8.0f}   {rate / rates['limit']:5.2f} of the limit")
-    print(f"reference / plain_pytorch: {rates['reference'] / rates['plain_pytorch']:.2f}")
+        limit = rates["limit_1_thread" if name.endswith("1_thread") else "limit"]
+        plain = rate / rates["plain_pytorch"]
+        share = f"{rate / limit:5.2f} of the limit"
+        print(f"  {name:<16}{rate:8.0f}   {share}   {plain:5.2f} x plain PyTorch")
     if asked.json:
         print(json.dumps({name: round(rate, 1) for name, rate in rates.items()}))
 

@@ -3,7 +3,7 @@ import pickle
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsFloat
 
 import numpy as np
 import pytest
@@ -117,7 +117,7 @@ class Spy(T3D):
         super().__init__(*args, **kwargs)
         self.noises: list[Tensor] = []
 
-    def update(self, batch: Batch, noise: Tensor) -> dict[str, Tensor]:
+    def update(self, batch: Batch, noise: Tensor) -> dict[str, SupportsFloat]:
         self.noises.append(noise)
         return super().update(batch, noise)
 

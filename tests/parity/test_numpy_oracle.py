@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, SupportsFloat
 
 import numpy as np
 import pytest
@@ -88,7 +88,7 @@ def oracle_of(agent: T3D, case: Case) -> NumpyTD3:
 
 
 def assert_same_measures(
-    found: Mapping[str, torch.Tensor], expected: dict[str, float], tolerance: float
+    found: Mapping[str, SupportsFloat], expected: dict[str, float], tolerance: float
 ) -> None:
     assert found.keys() == expected.keys()
     for name, value in expected.items():

@@ -45,14 +45,17 @@ class Job(NamedTuple):
 
     board: Array  # where the threads meet
     turn: Array  # (3,): Adam's steps of critic and actor, and whether the actor is due
-    measured: Array  # (panels, 4): what each adds to the twins' losses, the actor's, and mean Q1
+    parts: Array  # (panels, 4): what each adds to the twins' losses, the actor's, and mean Q1
+    measured: Array  # (4,): their sums
 
     state: Array  # (capacity, state_dim): the memory
     next_state: Array
     action: Array
     reward: Array
     done: Array
-    rows: Array  # (batch,): which rows of it to learn from
+    drawn: Array  # (batch,): numbers from 0 to 1, which rows of it to learn from
+    size: Array  # (1,): how many rows there are
+    rows: Array  # (batch,): these rows
     noise: Array  # (batch, action_dim): standard normal, for step 6
 
     low: Array  # (action_dim,): the action range
@@ -94,7 +97,7 @@ class Share(NamedTuple):
 
 @compiled
 def _share(job: Job, me: int, team: int) -> Share:
-    count, inputs = len(job.measured), job.plan[TWIN1, 0, INS]
+    count, inputs = len(job.parts), job.plan[TWIN1, 0, INS]
     return Share(
         me,
         team,
@@ -119,7 +122,9 @@ def _update(job: Job, me: int, team: int) -> None:
     critic_step, actor_step, actors_turn = job.turn[0], job.turn[1], job.turn[2] == 1
     my = _share(job, me, team)
 
-    # Step 4: gather the batch from the memory.
+    # Step 4: draw a batch, and gather it from the memory.
+    for row in range(my.first * LANES, min(my.last * LANES, my.rows)):
+        job.rows[row] = int(job.drawn[row] * job.size[0])
     _gather(job.state, job.rows, panels, my.state, my)
     _gather(job.next_state, job.rows, panels, my.next_state, my)
     _gather(job.action, job.rows, panels, my.action, my)
@@ -144,7 +149,7 @@ def _update(job: Job, me: int, team: int) -> None:
             # Step 10: both critics predict the value of the action that was played.
             _forward(parameters, plan[twin], panels, ours.state, ours)
             # Step 11: how far both are from the target.
-            _critic_loss(plan[twin], panels, job.measured, twin - TWIN1, ours)
+            _critic_loss(plan[twin], panels, job.parts, twin - TWIN1, ours)
             # Step 12: backpropagate, and step Adam on both twins.
             _backward(parameters, plan[twin], panels, ours)
             _turn(plan[twin], panels, turned, ours)
@@ -158,7 +163,7 @@ def _update(job: Job, me: int, team: int) -> None:
         _forward(parameters, plan[ACTOR], panels, my.state, my)
         _act(plan[ACTOR], panels, job.middle, job.max_action, my)
         _forward(parameters, plan[TWIN1], panels, my.state, my)
-        _actor_loss(plan[TWIN1], panels, job.measured, my)
+        _actor_loss(plan[TWIN1], panels, job.parts, my)
         _backward(parameters, plan[TWIN1], panels, my)
         _slope_of_action(parameters, plan, panels, my)
         _backward(parameters, plan[ACTOR], panels, my)
@@ -170,6 +175,8 @@ def _update(job: Job, me: int, team: int) -> None:
         # Step 15: the critic target follows the critic by a small step.
         _polyak(targets, parameters, job.tau, my)
         meet(job.board, team)
+    if me == 0:
+        _measure(job.parts, job.measured)
 
 
 @compiled
@@ -254,7 +261,7 @@ def _bellman(
 
 
 @compiled
-def _critic_loss(plan: Array, panels: Array, measured: Array, twin: int, my: Share) -> None:
+def _critic_loss(plan: Array, panels: Array, parts: Array, twin: int, my: Share) -> None:
     """Step 11: loss = the mean of (Q - target)^2, so its slope is 2 (Q - target) / rows."""
     kind = panels.dtype.type
     for panel in range(my.first, my.last):
@@ -266,9 +273,9 @@ def _critic_loss(plan: Array, panels: Array, measured: Array, twin: int, my: Sha
             panels[slope + lane] = 2 * error / kind(my.rows)
             loss += error * error
             total += panels[Q + lane]
-        measured[panel, twin] = loss / kind(my.rows)
+        parts[panel, twin] = loss / kind(my.rows)
         if twin == 0:
-            measured[panel, 3] = total / kind(my.rows)
+            parts[panel, 3] = total / kind(my.rows)
 
 
 @compiled
@@ -329,8 +336,11 @@ def _descend(
                 _gradient_of_one(panels, slope, source, my.pitch, spare, out)
             else:
                 gradient(panels, slope, my.pitch, high - low, turned, x, ins, gradients, to)
-            for row in range(low, high):
-                _adam(adam, weight + row * ins, start + row * width, ins, size, root)
+            if ins == width:
+                _adam(adam, weight + low * ins, to, (high - low) * ins, size, root)
+            else:
+                for row in range(low, high):
+                    _adam(adam, weight + row * ins, start + row * width, ins, size, root)
             _adam(adam, weight + ins * outs + low, bias + low, high - low, size, root)
         source = plan[i, UNIT]
 
@@ -410,7 +420,7 @@ def _act(plan: Array, panels: Array, middle: Array, max_action: Array, my: Share
 
 
 @compiled
-def _actor_loss(plan: Array, panels: Array, measured: Array, my: Share) -> None:
+def _actor_loss(plan: Array, panels: Array, parts: Array, my: Share) -> None:
     """Step 13: loss = - the mean of Q1, so its slope is -1 / rows."""
     kind = panels.dtype.type
     for panel in range(my.first, my.last):
@@ -419,7 +429,7 @@ def _actor_loss(plan: Array, panels: Array, measured: Array, my: Share) -> None:
         for lane in range(min(LANES, my.rows - panel * LANES)):
             loss -= panels[at + plan[-1, UNIT] + lane]
             panels[at + plan[-1, SLOPE] + lane] = -1 / kind(my.rows)
-        measured[panel, 2] = loss / kind(my.rows)
+        parts[panel, 2] = loss / kind(my.rows)
 
 
 @compiled
@@ -435,6 +445,14 @@ def _slope_of_action(parameters: Array, plan: Array, panels: Array, my: Share) -
         for i in range(actor[OUTS] * LANES):
             squashed = panels[at + actor[UNIT] + i]
             panels[to + i] *= 1 - squashed * squashed
+
+
+@compiled
+def _measure(parts: Array, measured: Array) -> None:
+    measured[:] = 0
+    for panel in range(len(parts)):
+        for i in range(measured.size):
+            measured[i] += parts[panel, i]
 
 
 @compiled
@@ -466,23 +484,24 @@ def _select_action(
     return x
 
 
-def _entry_points(version: str) -> tuple[Callable[..., str], Callable[..., str]]:
+def _entry_points(version: str) -> tuple[Callable[..., None], Callable[..., None]]:
     """What Python calls.
 
     Numba keeps compiled code for as long as this file stays as it is. `version`, which the
     functions close over and which becomes a part of the key, stands for the other two.
     """
 
-    def work(job: Job, me: int, team: int, calls: int) -> str:
+    def work(job: Job, me: int, team: int, calls: int) -> None:
         """Thread 0 leads one update; the others take part in all, until they are sent home."""
+        _ = version
         if me == 0:
             call(job.board, team)
             _update(job, 0, team)
-            return version
+            return
         while True:
             calls, team = wait_for_call(job.board, calls)
             if team < 0:
-                return version
+                return
             if me < team:
                 _update(job, me, team)
 
@@ -492,11 +511,11 @@ def _entry_points(version: str) -> tuple[Callable[..., str], Callable[..., str]]
         bounds: tuple[Array, Array, Array, Array],
         states: Array,
         actions: Array,
-    ) -> str:
+    ) -> None:
         """The policy's action for every state."""
+        _ = version
         for i in range(len(states)):
             actions[i] = _select_action(parameters, plan, bounds, states[i])
-        return version
 
     return entry(work), entry(act)
 

@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, SupportsFloat
 
 import numpy as np
 import torch
@@ -56,6 +56,7 @@ class FusedT3D(T3D):
         self._exp_avg_sq = _one_array([adam[p]["exp_avg_sq"] for p in actor + critic])
         self._actor_steps = _one_array([adam[p]["step"] for p in actor])
         self._critic_steps = _one_array([adam[p]["step"] for p in critic])
+        self._steps = 0, 0  # Adam's, of the critic and of the actor
         bounds = (self.low, self.high, self.actor.middle, self.actor.max_action)
         self._bounds = tuple(bound.numpy() for bound in bounds)
         self._layout = lay_out(state_dim, self.action_dim, self.config.hidden, panels=1)
@@ -79,7 +80,7 @@ class FusedT3D(T3D):
         fused.act(self._parameters, self._layout.plan[ACTOR], self._bounds, *rows)
         return actions
 
-    def train(self, replay_buffer: ReplayBuffer, iterations: int) -> dict[str, Tensor]:
+    def train(self, replay_buffer: ReplayBuffer, iterations: int) -> dict[str, SupportsFloat]:
         """Run that many training iterations; returns the last of each measure."""
         self._check_memory(replay_buffer)
         if self._crew is None or not self._crew.serves(replay_buffer):
@@ -87,35 +88,46 @@ class FusedT3D(T3D):
             job = self._job(stores, self.config.batch_size)
             self._crew = _Crew(job, replay_buffer, self.config.threads, self.config.policy_freq)
         job = self._crew.job
-        measured: dict[str, float] = {}
+        measured: dict[str, SupportsFloat] = {}
         for _ in range(iterations):
-            job.rows[:] = replay_buffer.draw(self.config.batch_size, self.sampling)
+            replay_buffer.check_draw(self.config.batch_size)
+            self.sampling.random(out=job.drawn)
+            job.size[0] = replay_buffer.size
             self.smoothing.standard_normal(out=job.noise, dtype=np.float32)
             measured |= self._learn(job, self._crew.work)
-        return {name: torch.tensor(value, dtype=self.dtype) for name, value in measured.items()}
+        return measured
 
-    def update(self, batch: Batch, noise: Tensor) -> dict[str, Tensor]:
+    def update(self, batch: Batch, noise: Tensor) -> dict[str, SupportsFloat]:
         """Steps 5 to 15, once. All randomness comes in as arguments."""
-        job = self._job([np.ascontiguousarray(field.numpy()) for field in batch], len(noise))
-        job.rows[:] = np.arange(len(noise))
+        rows = len(noise)
+        job = self._job([np.ascontiguousarray(field.numpy()) for field in batch], rows)
+        job.drawn[:] = (np.arange(rows) + 0.5) / rows  # every row once, in order
+        job.size[0] = rows
         job.noise[:] = noise.numpy()
-        measured = self._learn(job, lambda: fused.work(job, 0, 1, 0))
-        return {name: torch.tensor(value, dtype=self.dtype) for name, value in measured.items()}
+        return self._learn(job, lambda: fused.work(job, 0, 1, 0))
 
-    def _learn(self, job: Job, work: Callable[[], object]) -> dict[str, float]:
+    def _learn(self, job: Job, work: Callable[[], object]) -> dict[str, SupportsFloat]:
+        """One update. What Python does here it does with cold caches, so it does little."""
         actors_turn = (self.updates + 1) % self.config.policy_freq == 0
-        job.turn[0] = self._critic_steps[0] + 1
-        job.turn[1] = self._actor_steps[0] + 1
-        job.turn[2] = actors_turn
+        critic_step, actor_step = self._steps
+        job.turn[0], job.turn[1], job.turn[2] = critic_step + 1, actor_step + 1, actors_turn
         work()
         self.updates += 1
-        self._critic_steps += 1
-        loss1, loss2, actor_loss, mean_Q = job.measured.sum(axis=0).tolist()
-        measured = {"critic_loss": loss1 + loss2, "mean_Q": mean_Q}
+        self._steps = critic_step + 1, actor_step + actors_turn
+        loss1, loss2, actor_loss, mean_Q = job.measured.tolist()
         if actors_turn:
-            self._actor_steps += 1
-            measured["actor_loss"] = actor_loss
-        return measured
+            return {"critic_loss": loss1 + loss2, "mean_Q": mean_Q, "actor_loss": actor_loss}
+        return {"critic_loss": loss1 + loss2, "mean_Q": mean_Q}
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Everything that the next update depends on, but the memory: flat, names to tensors."""
+        self._critic_steps[:], self._actor_steps[:] = self._steps
+        return super().state_dict()
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Take over what `state_dict` gave. Checked whole before anything changes."""
+        super().load_state_dict(state)
+        self._steps = int(self._critic_steps[0]), int(self._actor_steps[0])
 
     def _job(self, stores: list[Array], batch_size: int) -> Job:
         """The agent's own arrays, a memory's, and room to compute in for a size of batch."""
@@ -127,7 +139,10 @@ class FusedT3D(T3D):
                 np.zeros(BOARD, np.int64),
                 np.zeros(3, np.int64),
                 np.zeros((panels, 4), kind),
+                np.zeros(4, kind),
                 *stores,
+                np.zeros(batch_size),
+                np.zeros(1, np.int64),
                 np.zeros(batch_size, np.int64),
                 np.zeros((batch_size, self.action_dim), stores[2].dtype),
                 *self._bounds,
@@ -185,7 +200,8 @@ def lay_out(state_dim: int, action_dim: int, hidden: tuple[int, ...], panels: in
             gradient += (width + 1) * outs
             unit = slope + outs * LANES
             turned += width * panels * LANES
-    return Layout(plan, gradient, unit, turned)
+    # What `turn` takes along may lie behind the last unit.
+    return Layout(plan, gradient, unit + LANES * LANES, turned)
 
 
 class _Crew:
@@ -195,10 +211,11 @@ class _Crew:
         self.job = job
         self._memory = memory
         self._process = os.getpid()
-        self._hired = 1  # threads there are, this one included
-        most = min(threads or cores(), len(job.measured))
+        most = min(threads or cores(), len(job.parts))
         self._pace = Pace([most] if threads else _doubling(most), policy_freq)
-        weakref.finalize(self, dismiss, job.board)
+        self._helpers: list[threading.Thread] = []
+        # At exit too: a thread that outlives the interpreter would bring the process down.
+        weakref.finalize(self, _send_home, job.board, self._helpers)
 
     def serves(self, memory: ReplayBuffer) -> bool:
         """Whether this crew learns from a memory; a forked process has none of its threads."""
@@ -207,13 +224,20 @@ class _Crew:
     def work(self) -> None:
         """One update."""
         team = self._pace.team
-        while self._hired < team:
-            arguments = (self.job, self._hired, 0, last_call(self.job.board))
-            threading.Thread(target=fused.work, args=arguments, daemon=True).start()
-            self._hired += 1
+        while len(self._helpers) + 1 < team:
+            arguments = (self.job, len(self._helpers) + 1, 0, last_call(self.job.board))
+            helper = threading.Thread(target=fused.work, args=arguments, daemon=True)
+            self._helpers.append(helper)
+            helper.start()
         began = time.perf_counter()
         fused.work(self.job, 0, team, 0)
         self._pace.took(time.perf_counter() - began)
+
+
+def _send_home(board: Array, helpers: list[threading.Thread]) -> None:
+    dismiss(board)
+    for helper in helpers:
+        helper.join()
 
 
 class Pace:

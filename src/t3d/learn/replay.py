@@ -101,13 +101,18 @@ class ReplayBuffer:
         self.position = (self.position + rows) % self.capacity
         self.size = min(self.size + rows, self.capacity)
 
-    def draw(self, batch_size: int, generator: np.random.Generator) -> NDArray[np.int64]:
-        """Draw rows uniformly, with replacement."""
+    def check_draw(self, batch_size: int) -> None:
+        """Refuse what cannot be drawn."""
         if self.size == 0:
             raise T3DError("the replay memory is empty; add transitions before sampling")
         if batch_size < 1:
             raise T3DError(f"batch_size is {batch_size}; expected at least 1")
-        return generator.integers(self.size, size=batch_size)
+
+    def draw(self, batch_size: int, generator: np.random.Generator) -> NDArray[np.int64]:
+        """Draw rows uniformly, with replacement."""
+        self.check_draw(batch_size)
+        drawn = generator.random(batch_size)
+        return (drawn * self.size).astype(np.int64)
 
     def sample(self, batch_size: int, generator: np.random.Generator) -> Batch:
         """The transitions of as many drawn rows."""

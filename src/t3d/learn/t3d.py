@@ -9,7 +9,7 @@ import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, SupportsFloat
 
 import numpy as np
 import torch
@@ -54,6 +54,7 @@ class T3D:
         if lowest.shape != highest.shape or not bool((lowest < highest).all()):
             raise T3DError(f"action bounds are {low!r} and {high!r}; expected low < high")
         self.low, self.high = lowest.to(self.device), highest.to(self.device)
+        self.action_dim = len(lowest)
 
         weights = generator(config.seed, "weights")
         # The bounds as they are kept, so that a saved agent acts like this one to the bit.
@@ -69,11 +70,6 @@ class T3D:
         self.updates = 0  # counts updates, never environment steps, and is saved
         self.sampling = generator(config.seed, "sampling")
         self.smoothing = generator(config.seed, "smoothing")
-
-    @property
-    def action_dim(self) -> int:
-        """How many numbers an action has."""
-        return len(self.low)
 
     @property
     def max_action(self) -> Tensor:
@@ -92,10 +88,10 @@ class T3D:
         chosen: NDArray[np.float32] = action.clamp(self.low, self.high).float().cpu().numpy()
         return chosen
 
-    def train(self, replay_buffer: ReplayBuffer, iterations: int) -> dict[str, Tensor]:
+    def train(self, replay_buffer: ReplayBuffer, iterations: int) -> dict[str, SupportsFloat]:
         """Run that many training iterations; returns the last of each measure."""
         self._check_memory(replay_buffer)
-        measured: dict[str, Tensor] = {}
+        measured: dict[str, SupportsFloat] = {}
         shape = (self.config.batch_size, self.action_dim)
         for _ in range(iterations):
             # Step 4: sample a batch of transitions and move it to the device.
@@ -107,7 +103,7 @@ class T3D:
             measured |= self.update(batch, noise)
         return measured
 
-    def update(self, batch: Batch, noise: Tensor) -> dict[str, Tensor]:
+    def update(self, batch: Batch, noise: Tensor) -> dict[str, SupportsFloat]:
         """Steps 5 to 15, once. All randomness comes in as arguments."""
         knobs = self.config
         with torch.no_grad():
@@ -131,7 +127,8 @@ class T3D:
         _descend(self.critic_optimizer, critic_loss)
 
         self.updates += 1
-        measured = {"critic_loss": critic_loss.detach(), "mean_Q": Q1.detach().mean()}
+        measured: dict[str, SupportsFloat] = {"critic_loss": critic_loss.detach()}
+        measured["mean_Q"] = Q1.detach().mean()
         if self.updates % knobs.policy_freq == 0:
             # Step 13: move the actor up the slope of the first critic.
             actor_loss = -self.critic.Q1(batch.state, self.actor(batch.state)).mean()

@@ -17,6 +17,7 @@ _ARRIVED, _ROUND, _CALL, BOARD = 0, 8, 16, 24
 _TEAMS = 4096  # a call is its number times this, and the size of the team that it is for
 _SPINS = 2_000  # looks at the board, some 50 microseconds, before a thread gives way
 _YIELDS = 1_000  # times that it gives way, some 500 microseconds, before it naps between updates
+_LONGEST_NAP = 2_000  # microseconds
 
 if os.name == "posix":
     _give_way = numba.types.ExternalFunction("sched_yield", numba.int32())
@@ -87,7 +88,7 @@ def call(board: Array, team: int) -> None:
 @compiled
 def wait_for_call(board: Array, last: int) -> tuple[int, int]:
     """Wait until the call is another than the last; returns it, and its team: -1 to go home."""
-    looks = 0
+    looks, nap = 0, 50
     while True:
         now = _add(board, _CALL, 0)
         if now < 0:
@@ -99,8 +100,10 @@ def wait_for_call(board: Array, last: int) -> tuple[int, int]:
             _pause()
         elif looks < _SPINS + _YIELDS:
             _give_way()
-        else:  # the environment, or an evaluation, takes long: leave the core to it
-            _nap(50 if looks < _SPINS + 10 * _YIELDS else 1_000)
+        else:  # the environment, or an evaluation, takes long: leave the core to it, and
+            # come back about a tenth too late
+            _nap(nap)
+            nap = min(nap + nap // 10, _LONGEST_NAP)
 
 
 def last_call(board: Array) -> int:

@@ -249,20 +249,51 @@ def back_to_inputs(
     _plain(rows, panels, out, LANES, W, at + first, 1, ins, 0, panels, slope, 1, outs, W, 0, 0)
 
 
+@intrinsic  # type: ignore[untyped-decorator]
+def _turn_block(typing: Any, out: Any, out_at: Any, a: Any, a_at: Any) -> Any:
+    """out[lane, unit] = a[unit, lane], for sixteen of each."""
+    signature = numba.void(out, numba.intp, a, numba.intp)
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        vector = ir.VectorType(context.get_data_type(out.dtype), LANES)
+        align = out.dtype.bitwidth // 8
+
+        def row(kind: Any, array: Any, at: Any, number: int) -> Any:
+            data = context.make_array(kind)(context, builder, array).data
+            here = builder.add(at, ir.Constant(at.type, number * LANES))
+            return builder.bitcast(builder.gep(data, [here]), vector.as_pointer())
+
+        rows = [builder.load(row(a, values[2], values[3], i), align=align) for i in range(LANES)]
+        # Rows i and i + step swap every other `step` lanes; when all steps are done, it is turned.
+        for step in (1, 2, 4, 8):
+            lanes = ir.VectorType(ir.IntType(32), LANES)
+            keep = [i if not i & step else i - step + LANES for i in range(LANES)]
+            swap = [i + step if not i & step else i + LANES for i in range(LANES)]
+            for i in range(LANES):
+                if not i & step:
+                    pair = rows[i], rows[i + step]
+                    rows[i] = builder.shuffle_vector(*pair, ir.Constant(lanes, keep))
+                    rows[i + step] = builder.shuffle_vector(*pair, ir.Constant(lanes, swap))
+        for i in range(LANES):
+            builder.store(rows[i], row(out, values[0], values[1], i), align=align)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
 @compiled
 def turn(
     panels: Array, x: int, pitch: int, width: int, turned: Array, at: int, first: int, last: int
 ) -> None:
-    """Swap units and lanes of some panels: (panel, unit, lane) -> (unit / 16, panel, lane, 16)."""
+    """Swap units and lanes of some panels: (panel, unit, lane) -> (unit / 16, panel, lane, 16).
+
+    Where the width is not a multiple of sixteen, what stands behind in the panel comes along.
+    """
     count = panels.size // pitch
     for panel in range(first, last):
         for unit in range(0, width, LANES):
             to = at + (unit * count + panel * LANES) * LANES
-            source = panel * pitch + x + unit * LANES
-            block, rows = panels[source : source + LANES * LANES], turned[to : to + LANES * LANES]
-            for lane in range(LANES):
-                for i in range(min(LANES, width - unit)):
-                    rows[lane * LANES + i] = block[i * LANES + lane]
+            _turn_block(turned, to, panels, panel * pitch + x + unit * LANES)
 
 
 @compiled

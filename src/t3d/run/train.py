@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from math import isfinite
 from types import FrameType
-from typing import Protocol
+from typing import Protocol, SupportsFloat
 
 import torch
 
@@ -64,7 +64,7 @@ class Run:
         self.best_step = 0
         self.evaluated_at = -1  # the step of the last evaluation
         self.saved_at = 0  # the step of the last checkpoint
-        self.measured: dict[str, torch.Tensor] = {}
+        self.measured: dict[str, SupportsFloat] = {}
         self.seconds = 0.0  # spent by the processes before this one
 
     @classmethod
@@ -110,7 +110,7 @@ class Run:
         run.best_mean, run.best_step = progress.best_mean, progress.best_step
         run.evaluated_at = progress.evaluated_at
         run.saved_at = run.collector.steps
-        run.measured = {k: torch.tensor(v) for k, v in progress.measured.items()}
+        run.measured = dict(progress.measured)
         run.seconds = progress.seconds
         return run
 
