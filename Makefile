@@ -5,7 +5,7 @@ PYTHON ?= python3
 ARGS ?=
 bin := .venv/bin
 
-.PHONY: train test check format figures clean
+.PHONY: train test check format figures bench clean
 
 train: .venv/ready
 	$(bin)/t3d train $(ARGS)
@@ -27,6 +27,10 @@ format: .venv/ready
 figures: .venv/ready
 	$(bin)/python docs/draw_steps.py
 
+# T3D beside its peers, each in a virtual environment of its own: docs/speed.md.
+bench: .venv/ready
+	$(bin)/python benchmarks/bench.py
+
 .venv/ready: pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: install Python 3.11 or newer, or say make PYTHON=..."; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "T3D needs Python 3.11 or newer; $(PYTHON) is older. Say make PYTHON=python3.12, for example."; exit 1; }
@@ -36,4 +40,4 @@ figures: .venv/ready
 	@touch $@
 
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv benchmarks/.venvs .mypy_cache .pytest_cache .ruff_cache .hypothesis

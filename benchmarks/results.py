@@ -7,6 +7,7 @@ A kept curve is one JSON file with its evaluations, its score on test episodes, 
 versions and the command that gave it.
 """
 
+import itertools
 import json
 import sys
 from collections import defaultdict
@@ -40,18 +41,21 @@ def add(run: str) -> Path:
         "score": {"mean": score.mean, "std": score.std, "returns": score.returns},
         "evaluations": [{k: e[k] for k in ("step", "mean", "std", "seconds")} for e in evaluations],
     }
-    path = RESULTS / f"{config.env}-seed{config.seed}.json"
+    path = RESULTS / f"{config.env}-{config.engine}-seed{config.seed}.json"
     path.write_text(json.dumps(kept, indent=1) + "\n")
     return path
 
 
-def kept() -> dict[str, list[dict[str, Any]]]:
-    """The kept runs by environment, in the order of their seeds."""
-    by_env: dict[str, list[dict[str, Any]]] = defaultdict(list)
+Runs = list[dict[str, Any]]
+
+
+def kept() -> dict[str, dict[str, Runs]]:
+    """The kept runs by environment and engine, in the order of their seeds."""
+    by_env: dict[str, dict[str, Runs]] = defaultdict(lambda: defaultdict(list))
     for path in sorted(RESULTS.glob("*-seed*.json")):
         run = json.loads(path.read_text())
-        by_env[run["config"]["env"]].append(run)
-    return dict(sorted(by_env.items()))
+        by_env[run["config"]["env"]][run["config"]["engine"]].append(run)
+    return {env: dict(engines) for env, engines in sorted(by_env.items())}
 
 
 def author(env: str) -> Curve | None:
@@ -65,46 +69,81 @@ def author(env: str) -> Curve | None:
     return Curve("author's code", list(range(len(rows))), steps, returns)
 
 
-def t3d_curve(runs: list[dict[str, Any]]) -> Curve:
-    """The curve of T3D's runs on one environment."""
+def t3d_curve(engine: str, runs: Runs) -> Curve:
+    """The curve of an engine's runs on one environment."""
     steps = np.array([point["step"] for point in runs[0]["evaluations"]])
     returns = np.array([[point["mean"] for point in run["evaluations"]] for run in runs])
-    return Curve(
-        f"T3D, preset {runs[0]['preset']}", [r["config"]["seed"] for r in runs], steps, returns
-    )
+    return Curve(f"T3D, {engine}", [r["config"]["seed"] for r in runs], steps, returns)
 
 
-def page(by_env: dict[str, list[dict[str, Any]]]) -> str:
+def p_value(one: Curve, two: Curve) -> float:
+    """How often chance alone would set two groups of seeds as far apart as they are.
+
+    Each seed counts by the mean of all its evaluations. Exact: every way to deal the seeds out
+    to two groups of these sizes is tried.
+    """
+    seeds = np.concatenate([one.returns.mean(axis=1), two.returns.mean(axis=1)])
+    size = len(one.returns)
+
+    def apart(chosen: tuple[int, ...]) -> float:
+        mine = np.isin(np.arange(len(seeds)), chosen)
+        return float(abs(seeds[mine].mean() - seeds[~mine].mean()))
+
+    found = apart(tuple(range(size)))
+    dealt = [apart(chosen) for chosen in itertools.combinations(range(len(seeds)), size)]
+    return float(np.mean([difference >= found - 1e-9 for difference in dealt]))
+
+
+def page(by_env: dict[str, dict[str, Runs]]) -> str:
     """docs/results.md."""
     lines = [
         "# Results",
         "",
-        "Measured with the reference engine on two CPU cores, one thread per run, and drawn by",
+        "Measured on two CPU cores, one thread per run, and drawn by",
         "`python benchmarks/results.py draw` from the files in `benchmarks/results/`, which hold",
         "every evaluation, config and version. Bands are 95 % bootstrap intervals of the mean over",
         "seeds, thin lines are seeds. The curves show the agent as it was at that step; the score",
         "is the best of these agents on ten test episodes (seed 0) that it was not chosen by. The",
-        "minutes are wall clock on a machine that did other work too: no measure of speed.",
+        "minutes are wall clock on a machine that did other work too: no measure of speed, for",
+        "which see [speed.md](speed.md).",
         "",
     ]
-    for env, runs in by_env.items():
+    for env, engines in by_env.items():
         lines += [f"## {env}", "", f"![Learning curves on {env}](images/{env}.svg)", ""]
-        lines += ["| seed | score | best evaluation | at step | last evaluation | minutes |"]
-        lines += ["|---|---|---|---|---|---|"]
-        for run in runs:
-            points = run["evaluations"]
-            best = max(points, key=lambda point: point["mean"])
-            score = f"{run['score']['mean']:,.1f} ± {run['score']['std']:,.1f}"
-            cells = [
-                score,
-                f"{best['mean']:,.1f}",
-                f"{best['step']:,}",
-                f"{points[-1]['mean']:,.1f}",
+        lines += [
+            "| engine | seed | score | best evaluation | at step | last evaluation | minutes |"
+        ]
+        lines += ["|---|---|---|---|---|---|---|"]
+        for engine, runs in engines.items():
+            for run in runs:
+                points = run["evaluations"]
+                best = max(points, key=lambda point: point["mean"])
+                cells = [
+                    engine,
+                    str(run["config"]["seed"]),
+                    f"{run['score']['mean']:,.1f} ± {run['score']['std']:,.1f}",
+                    f"{best['mean']:,.1f}",
+                    f"{best['step']:,}",
+                    f"{points[-1]['mean']:,.1f}",
+                    f"{points[-1]['seconds'] / 60:.1f}",
+                ]
+                lines.append(f"| {' | '.join(cells)} |")
+        if len(engines) == 2:
+            p = p_value(*(t3d_curve(engine, runs) for engine, runs in engines.items()))
+            lines += [
+                "",
+                "Do the engines learn alike? Each seed counts by the mean of all its evaluations;",
+                "an exact permutation test of the difference between the engines' means, over all",
+                f"ways to deal these seeds out to two groups, gives **p = {p:.2f}**: "
+                + ("no difference beyond that of seeds." if p > 0.05 else "a difference."),
             ]
-            minutes = f"{points[-1]['seconds'] / 60:.1f}"
-            lines.append(f"| {run['config']['seed']} | {' | '.join(cells)} | {minutes} |")
-        lines += ["", "One of these runs again, bit for bit on the same kind of machine:", ""]
-        lines += [f"    {runs[0]['command']}", ""]
+        note = {run.get("note", "") for runs in engines.values() for run in runs} - {""}
+        if note:
+            lines += ["", *note]
+        else:
+            lines += ["", "One of these runs again, bit for bit on the same kind of machine:"]
+        command = next(iter(engines.values()))[0]["command"]
+        lines += ["", f"    {command}", ""]
         peer = author(env)
         if peer:
             lines += [
@@ -115,7 +154,7 @@ def page(by_env: dict[str, list[dict[str, Any]]]) -> str:
                 "| step | author's code, each seed | T3D, each seed |",
                 "|---|---|---|",
             ]
-            mine = t3d_curve(runs)
+            mine = t3d_curve(*next(iter(engines.items())))
             for step in (50_000, 100_000):
                 theirs = peer.returns[:, peer.step == step].ravel()
                 ours = mine.returns[:, mine.step == step].ravel()
@@ -128,8 +167,8 @@ def page(by_env: dict[str, list[dict[str, Any]]]) -> str:
 def draw_all() -> None:
     """Write the page and its pictures."""
     by_env = kept()
-    for env, runs in by_env.items():
-        lines = [t3d_curve(runs)]
+    for env, engines in by_env.items():
+        lines = [t3d_curve(engine, runs) for engine, runs in engines.items()]
         peer = author(env)
         if peer:
             within = peer.step <= lines[0].step[-1]

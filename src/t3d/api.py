@@ -70,6 +70,8 @@ def load(run: str | Path, *, which: Which = "best", device: str = "cpu") -> T3D:
     if path is None or not path.is_file():
         raise T3DError(f"{run} has no {which} agent yet; let it train to its first evaluation")
     config = dataclasses.replace(folder.config(), device=device)
+    if config.engine == "fused":  # what it was trained with; on another device any will do
+        config = dataclasses.replace(config, engine="auto")
     return agent_class(engine_for(config)[0]).load(path, device)
 
 

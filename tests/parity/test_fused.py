@@ -1,8 +1,10 @@
 """The fused engine against the reference: same state, same batches, same noise."""
 
+import copy
 import dataclasses
 import itertools
 import math
+import pickle
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from t3d import T3D, Batch, Config, FusedT3D, ReplayBuffer
+from t3d import T3D, Batch, Config, FusedT3D, ReplayBuffer, T3DError
 
 # How far apart two tensors may be, as a share of the reference's norm.
 FLOAT64 = 1e-8
@@ -170,6 +172,16 @@ def test_train_draws_the_same_rows_and_noise() -> None:
         assert math.isclose(float(found[name]), float(value), rel_tol=FLOAT64), name
 
 
+def test_lanes_without_a_transition_stay_out_of_it() -> None:
+    """A batch of 17 leaves 15 lanes of its second panel empty, update after update."""
+    case = Case(low=(100.0,), high=(100.5,), rows=17, knobs={"policy_freq": 10_000})
+    reference, fused = case.agents(torch.float64)
+    memory = memory_of(case)
+    reference.train(memory, 1500)
+    fused.train(memory, 1500)
+    assert_same(fused.state_dict(), reference.state_dict(), FLOAT64)
+
+
 def test_the_same_action_for_one_state_and_for_many() -> None:
     reference, fused = Case().agents(torch.float32)
     states = np.random.default_rng(0).normal(size=(50, 3)) * 100
@@ -243,12 +255,48 @@ def test_agents_do_not_disturb_each_other() -> None:
         assert torch.equal(one.state_dict()[name], value), name
 
 
-def test_what_is_not_a_number_is_not_hidden() -> None:
+@pytest.mark.parametrize("where", ["critic.twin1", "critic.twin2", "critic_target.twin2", "actor"])
+def test_what_is_not_a_number_spreads_as_in_the_reference(where: str) -> None:
+    case = Case(done=0.0)
+    memory = memory_of(case)
+    reference, fused = case.agents(torch.float32)
+    for learner in (reference, fused):
+        network = learner
+        for name in where.split("."):
+            network = getattr(network, name)
+        assert isinstance(network, torch.nn.Module)
+        with torch.no_grad():
+            next(network.parameters())[0, 0] = math.nan
+        learner.train(memory, 2)
+    expected = {name: value.isnan().all() for name, value in reference.state_dict().items()}
+    for name, value in fused.state_dict().items():
+        assert value.isnan().all() == expected[name], name
+    assert any(expected.values())
+
+
+def test_a_copy_is_an_agent_of_its_own() -> None:
+    memory = memory_of(Case())
+    _, fused = Case(knobs={"threads": 2}).agents(torch.float32)
+    fused.train(memory, 5)
+    for twin in (copy.deepcopy(fused), pickle.loads(pickle.dumps(fused))):
+        before = fused.state_dict()
+        twin.train(memory, 5)
+        assert all(torch.equal(value, before[name]) for name, value in fused.state_dict().items())
+        assert not torch.equal(twin.actor.layers[0].weight, fused.actor.layers[0].weight)
+    fused.train(memory, 5)
+    for name, value in fused.state_dict().items():
+        assert torch.equal(twin.state_dict()[name], value), name
+
+
+def test_a_batch_of_another_shape_is_refused() -> None:
     _, fused = Case().agents(torch.float32)
-    with torch.no_grad():
-        next(fused.critic.twin1.parameters())[0, 0] = math.nan
-    measured = fused.train(memory_of(Case()), 1)
-    assert math.isnan(float(measured["critic_loss"]))
+    batch, noise = next(Case().batches(torch.float32))
+    with pytest.raises(T3DError, match=r"state has shape \(24, 3\); expected \(23, 3\)"):
+        fused.update(batch, noise[1:])
+    with pytest.raises(T3DError, match=r"action has shape \(24, 4\); expected \(24, 3\)"):
+        fused.update(batch._replace(action=torch.zeros(24, 4)), noise)
+    with pytest.raises(T3DError, match=r"noise has shape \(24, 2\)"):
+        fused.update(batch, noise[:, 1:])
 
 
 def test_dead_units_leave_no_denormal_numbers() -> None:

@@ -196,8 +196,8 @@ def _see(panels: Array, middle: Array, max_action: Array, my: Share) -> None:
     for panel in range(my.first, my.last):
         for i in range(middle.size):
             at = panel * my.pitch + my.action + i * LANES
-            actions = panels[at : at + LANES]
-            for lane in range(LANES):
+            actions = panels[at : at + min(LANES, my.rows - panel * LANES)]
+            for lane in range(actions.size):
                 actions[lane] = (actions[lane] - middle[i]) / max_action[i]
 
 
@@ -255,7 +255,8 @@ def _bellman(
         Q1, Q2 = at + plan[TWIN1, -1, UNIT], at + plan[TWIN2, -1, UNIT]
         for lane in range(min(LANES, my.rows - first)):
             row = rows[first + lane]
-            smaller = min(panels[Q1 + lane], panels[Q2 + lane])
+            one, two = panels[Q1 + lane], panels[Q2 + lane]
+            smaller = one if one < two or one != one else two  # nan if either is, as in PyTorch
             after = (kind(1) - done[row]) * kind(discount) * smaller
             panels[at + my.value + lane] = reward[row] + after
 
@@ -412,7 +413,7 @@ def _act(plan: Array, panels: Array, middle: Array, max_action: Array, my: Share
         at = panel * my.pitch
         for i in range(middle.size):
             source, to = at + plan[-1, UNIT] + i * LANES, at + my.action + i * LANES
-            for lane in range(LANES):
+            for lane in range(min(LANES, my.rows - panel * LANES)):
                 squashed = math.tanh(panels[source + lane])
                 panels[source + lane] = squashed
                 action = middle[i] + max_action[i] * squashed
@@ -442,9 +443,10 @@ def _slope_of_action(parameters: Array, plan: Array, panels: Array, my: Share) -
         slope, to = at + critic[SLOPE], at + actor[SLOPE]
         ins, outs, weight = critic[INS], critic[OUTS], critic[WEIGHT]
         back_to_inputs(parameters, weight, first, ins, outs, panels, slope, to)
-        for i in range(actor[OUTS] * LANES):
-            squashed = panels[at + actor[UNIT] + i]
-            panels[to + i] *= 1 - squashed * squashed
+        for i in range(actor[OUTS]):
+            for lane in range(min(LANES, my.rows - panel * LANES)):
+                squashed = panels[at + actor[UNIT] + i * LANES + lane]
+                panels[to + i * LANES + lane] *= 1 - squashed * squashed
 
 
 @compiled
@@ -459,9 +461,14 @@ def _measure(parts: Array, measured: Array) -> None:
 def _polyak(targets: Array, parameters: Array, tau: float, my: Share) -> None:
     """Steps 14 and 15 on my share: target <- tau * model + (1 - tau) * target."""
     low, high = my.me * targets.size // my.team, (my.me + 1) * targets.size // my.team
-    old, new, step = targets[low:high], parameters[low:high], targets.dtype.type(tau)
-    for i in range(old.size):
-        old[i] += step * (new[i] - old[i])
+    old, new = targets[low:high], parameters[low:high]
+    step, rest = targets.dtype.type(tau), targets.dtype.type(1 - tau)
+    if tau < 0.5:  # from the nearer end, as PyTorch does: a step of 1 copies exactly
+        for i in range(old.size):
+            old[i] += step * (new[i] - old[i])
+    else:
+        for i in range(old.size):
+            old[i] = new[i] - (new[i] - old[i]) * rest
 
 
 @compiled
@@ -495,8 +502,7 @@ def _entry_points(version: str) -> tuple[Callable[..., None], Callable[..., None
         """Thread 0 leads one update; the others take part in all, until they are sent home."""
         _ = version
         if me == 0:
-            call(job.board, team)
-            _update(job, 0, team)
+            _update(job, 0, call(job.board, team))
             return
         while True:
             calls, team = wait_for_call(job.board, calls)

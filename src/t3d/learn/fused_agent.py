@@ -100,6 +100,13 @@ class FusedT3D(T3D):
     def update(self, batch: Batch, noise: Tensor) -> dict[str, SupportsFloat]:
         """Steps 5 to 15, once. All randomness comes in as arguments."""
         rows = len(noise)
+        widths = (self.state_dim,), (self.state_dim,), (self.action_dim,), (), ()
+        for name, field, width in zip(Batch._fields, batch, widths):
+            if field.shape != (rows, *width):
+                expected = f"expected {(rows, *width)}, with {rows} rows of noise"
+                raise T3DError(f"{name} has shape {tuple(field.shape)}; {expected}")
+        if noise.shape != (rows, self.action_dim):
+            raise T3DError(f"noise has shape {tuple(noise.shape)}; expected one per action")
         job = self._job([np.ascontiguousarray(field.numpy()) for field in batch], rows)
         job.drawn[:] = (np.arange(rows) + 0.5) / rows  # every row once, in order
         job.size[0] = rows
@@ -118,6 +125,11 @@ class FusedT3D(T3D):
         if actors_turn:
             return {"critic_loss": loss1 + loss2, "mean_Q": mean_Q, "actor_loss": actor_loss}
         return {"critic_loss": loss1 + loss2, "mean_Q": mean_Q}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy is built anew, or its networks would no longer be views of its arrays."""
+        about = (self.state_dim, self.low.numpy(), self.high.numpy(), self.config, self.dtype)
+        return _rebuilt, (type(self), about, self.state_dict())
 
     def state_dict(self) -> dict[str, Tensor]:
         """Everything that the next update depends on, but the memory: flat, names to tensors."""
@@ -161,6 +173,13 @@ class FusedT3D(T3D):
                 knobs.learning_rate,
             )
         )
+
+
+def _rebuilt(kind: type[FusedT3D], about: tuple[Any, ...], state: dict[str, Tensor]) -> FusedT3D:
+    *shape, dtype = about
+    agent = kind(*shape, dtype=dtype)
+    agent.load_state_dict(state)
+    return agent
 
 
 def _one_array(tensors: Sequence[Tensor]) -> Array:
@@ -211,7 +230,7 @@ class _Crew:
         self.job = job
         self._memory = memory
         self._process = os.getpid()
-        most = min(threads or cores(), len(job.parts))
+        most = min(threads or cores(), len(job.parts), 1024 if os.name == "posix" else 1)
         self._pace = Pace([most] if threads else _doubling(most), policy_freq)
         self._helpers: list[threading.Thread] = []
         # At exit too: a thread that outlives the interpreter would bring the process down.
@@ -228,7 +247,11 @@ class _Crew:
             arguments = (self.job, len(self._helpers) + 1, 0, last_call(self.job.board))
             helper = threading.Thread(target=fused.work, args=arguments, daemon=True)
             self._helpers.append(helper)
-            helper.start()
+            try:
+                helper.start()
+            except RuntimeError:  # the system gives no more threads; fewer do the same
+                self._helpers.pop()
+                team = len(self._helpers) + 1
         began = time.perf_counter()
         fused.work(self.job, 0, team, 0)
         self._pace.took(time.perf_counter() - began)

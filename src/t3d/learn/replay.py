@@ -1,5 +1,6 @@
 """Step 1: the replay memory."""
 
+import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -90,12 +91,15 @@ class ReplayBuffer:
             if value.shape != (rows, *store.shape[1:]):
                 expected = store.shape[1:] if one else (rows, *store.shape[1:])
                 raise T3DError(f"{name} has shape {np.shape(given)}; expected {expected}")
-            if not np.isfinite(value).all():
+            # A sum that is finite has finite parts; another may still have, if they are huge.
+            if not (math.isfinite(value.sum()) or np.isfinite(value).all()):
                 bad = value[~np.isfinite(value)][0]
                 raise T3DError(f"{name} holds {bad}; expected finite numbers, nothing was stored")
             values[name] = value[-self.capacity :]
         rows = min(rows, self.capacity)
-        where = (self.position + np.arange(rows)) % self.capacity
+        where: slice | NDArray[np.int64] = slice(self.position, self.position + rows)
+        if self.position + rows > self.capacity:
+            where = (self.position + np.arange(rows)) % self.capacity
         for name, value in values.items():
             getattr(self, name)[where] = value
         self.position = (self.position + rows) % self.capacity

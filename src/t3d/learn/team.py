@@ -16,7 +16,7 @@ from t3d.learn.tiles import Array, compiled
 _ARRIVED, _ROUND, _CALL, BOARD = 0, 8, 16, 24
 _TEAMS = 4096  # a call is its number times this, and the size of the team that it is for
 _SPINS = 2_000  # looks at the board, some 50 microseconds, before a thread gives way
-_YIELDS = 1_000  # times that it gives way, some 500 microseconds, before it naps between updates
+_YIELDS = 6_000  # times that it gives way, some 3 milliseconds, before it naps between updates
 _LONGEST_NAP = 2_000  # microseconds
 
 if os.name == "posix":
@@ -79,10 +79,13 @@ def meet(board: Array, team: int) -> None:
 
 
 @compiled
-def call(board: Array, team: int) -> None:
-    """Have the other threads of a team begin."""
+def call(board: Array, team: int) -> int:
+    """Have the other threads of a team begin; returns its size, 1 if they were sent home."""
     last = _add(board, _CALL, 0)
+    if last < 0:
+        return 1
     _add(board, _CALL, (last // _TEAMS + 1) * _TEAMS + team - last)
+    return team
 
 
 @compiled

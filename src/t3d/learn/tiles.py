@@ -145,7 +145,7 @@ def _tile(height: int, finish: Finish) -> Callable[..., None]:
                     result = builder.select(below, zero, result)
                 if finish == "slope":
                     unit = load(address("extra", times(one, row * LANES)))
-                    on = builder.fcmp_ordered(">", unit, zero)
+                    on = builder.fcmp_unordered(">", unit, zero)  # a nan is not hidden
                     result = builder.select(on, result, zero)
                 to = as_vector(address("out", times(given["out_row"], row)))
                 builder.store(result, to, align=bits // 8)

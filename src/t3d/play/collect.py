@@ -77,14 +77,15 @@ class Collector:
         """
         state = self.environments.state
         numbers = self.environments.episode.copy()
-        drawn = generator_state(self.random_actions), generator_state(self.exploration)
+        random = self.steps < self.config.random_steps
+        stream = self.random_actions if random else self.exploration
+        before = stream.bit_generator.state
         try:
             action = self._act(policy)
             with beside():
                 next_state, reward, terminated, truncated = self.environments.step(action)
         except T3DError:  # the step was not played, so its numbers were not drawn
-            set_generator_state(self.random_actions, drawn[0])
-            set_generator_state(self.exploration, drawn[1])
+            stream.bit_generator.state = before
             raise
         # Truncation is not termination: a state that a time limit cut off still has a value.
         memory.add(state, next_state, action, reward, terminated)

@@ -1,0 +1,154 @@
+"""docs/speed.md and its plots, from what bench.py measured."""
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("agg")
+import matplotlib.pyplot as plt
+
+_AXES = {
+    "batch": "transitions in a batch",
+    "hidden": "units in each hidden layer",
+    "state": "numbers in a state",
+    "rows": "transitions in the memory",
+    "environments": "environments",
+}
+_COLOURS = {"fused": "#1b6ca8", "plain": "#c2571a"}
+
+
+def draw(found: dict[str, Any], names: dict[str, str], page: Path, images: Path) -> None:
+    """Write the page and the plots of the parts that were measured."""
+    machine = found["machine"]
+    lines = [
+        "# Speed",
+        "",
+        "T3D beside its peers on a plain CPU. All of it is measured by `make bench`, in one run on",
+        f"one machine ({machine['processor']}, {machine['cores']} cores): every contestant is a",
+        "process of its own, they take turns of a second or so, and the median turn counts. Every",
+        "turn is in `benchmarks/results/speed.json`. Networks have two hidden layers of 256 units,",
+        "batches 256 transitions and the actor learns at every second update, unless it says",
+        "otherwise. Such a machine is noisy: a repeat moves the figures by some ten percent, and",
+        "ratios by some five.",
+        "",
+    ]
+    if "update" in found:
+        lines += _updates(found["update"], names)
+    if "steps" in found:
+        lines += _steps(found["steps"], names, images)
+    if "growth" in found:
+        lines += _growth(found["growth"], images)
+    if "start" in found:
+        lines += ["## Start", "", "| what | seconds |", "|---|---|"]
+        lines += [f"| {name} | {seconds:.2f} |" for name, seconds in found["start"].items()]
+        lines += [
+            "",
+            "`t3d train` is the pendulum's preset: a first evaluation and 1,000 random steps come",
+            "before the first update. The engine is compiled once per machine and version, and",
+            "kept beside the source or in the user's cache folder.",
+            "",
+        ]
+    page.write_text("\n".join(lines))
+
+
+def _updates(found: dict[str, Any], names: dict[str, str]) -> list[str]:
+    lines = [
+        "## The update alone",
+        "",
+        "*The limit* is what the matrix products of an update take at the rate of NumPy's sgemm",
+        "(256 x 256 x 256, one in each core), and nothing else: no bias, no ReLU, no Adam.",
+        "`python benchmarks/update.py` measures the first table's main rows in half a minute.",
+        "",
+    ]
+    for case, rows in found.items():
+        limit, one = rows["limit"]["rate"], rows["limit_1_thread"]["rate"]
+        plain = rows["plain"]["rate"]
+        lines += [f"**{case}**", "", "| | updates/s | of the limit | x plain PyTorch |"]
+        lines += ["|---|---|---|---|"]
+        lines += [f"| the limit, all cores | {limit:,.0f} | 1 | {limit / plain:.1f} |"]
+        lines += [f"| the limit, one core | {one:,.0f} | 1 | {one / plain:.1f} |"]
+        for kind, name in names.items():
+            rate = rows[kind]["rate"]
+            share = rate / (one if kind == "fused-1" else limit)
+            lines.append(f"| {name} | {rate:,.0f} | {share:.2f} | {rate / plain:.1f} |")
+        lines.append("")
+    return lines
+
+
+def _steps(found: dict[str, Any], names: dict[str, str], images: Path) -> list[str]:
+    kinds = list(next(iter(found.values())))
+    lines = [
+        "## End to end",
+        "",
+        "Environment steps per second with one update each, everything included, and the peak",
+        "memory of the process (with a memory for a million transitions that has begun to fill).",
+        "",
+        "![Steps per second by environment and code](images/speed-steps.svg)",
+        "",
+        f"| | {' | '.join(names[kind] for kind in kinds)} |",
+        f"|---|{'---|' * len(kinds)}",
+    ]
+    for env, rows in found.items():
+        cells = [f"{row['rate']:,.0f}/s, {row['megabytes']:,.0f} MB" for row in rows.values()]
+        lines.append(f"| {env} | {' | '.join(cells)} |")
+    lines += ["", "How many times as fast the fused engine is:", ""]
+    others = [kind for kind in kinds if kind != "fused"]
+    lines += [f"| | {' | '.join(names[kind] for kind in others)} |", f"|---|{'---|' * len(others)}"]
+    for env, rows in found.items():
+        ratios = [f"{rows['fused']['rate'] / rows[kind]['rate']:.2f}" for kind in others]
+        lines.append(f"| {env} | {' | '.join(ratios)} |")
+    figure, axes = plt.subplots(figsize=(9, 3.6), layout="constrained")
+    width = 0.8 / len(kinds)
+    for number, kind in enumerate(kinds):
+        places = [i + (number - (len(kinds) - 1) / 2) * width for i in range(len(found))]
+        heights = [rows[kind]["rate"] for rows in found.values()]
+        colour = "#1b6ca8" if kind == "fused" else str(0.35 + 0.12 * number)
+        axes.bar(places, heights, width * 0.92, color=colour, label=names[kind].strip("*"))
+    axes.set_xticks(range(len(found)), list(found))
+    axes.set_ylabel("steps per second")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=8)
+    _save(figure, images / "speed-steps")
+    return [*lines, ""]
+
+
+def _growth(found: dict[str, Any], images: Path) -> list[str]:
+    figure, panels = plt.subplots(1, len(found), figsize=(12, 2.9), layout="constrained")
+    for axes, (what, cells) in zip(panels, found.items()):
+        for kind, colour in _COLOURS.items():
+            points = {int(x): row[kind]["rate"] for x, row in cells.items() if kind in row}
+            if points:
+                label = {"fused": "T3D, fused", "plain": "plain PyTorch"}[kind]
+                axes.plot(list(points), list(points.values()), "o-", color=colour, label=label)
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlabel(_AXES[what])
+        axes.set_title("steps/s" if what == "environments" else "updates/s", fontsize=9)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.2)
+    panels[0].legend(frameon=False, fontsize=8)
+    _save(figure, images / "speed-growth")
+    lines = [
+        "## How the cost grows",
+        "",
+        "One size changes, the others stay those of HalfCheetah-v5 (17 state and 6 action",
+        "numbers, 100,000 rows). The last is end to end, one update per step of any environment.",
+        "",
+        "![Updates per second against each size](images/speed-growth.svg)",
+        "",
+        "| | T3D, fused | plain PyTorch | ratio |",
+        "|---|---|---|---|",
+    ]
+    for what, cells in found.items():
+        for value, row in cells.items():
+            fused, plain = row["fused"]["rate"], row.get("plain", {}).get("rate")
+            beside = f"{plain:,.0f}/s | {fused / plain:.1f}" if plain else " | "
+            lines.append(f"| {_AXES[what]}: {int(value):,} | {fused:,.0f}/s | {beside} |")
+    return [*lines, ""]
+
+
+def _save(figure: Any, path: Path) -> None:
+    for ending in ("png", "svg"):
+        figure.savefig(path.with_suffix(f".{ending}"), dpi=150, metadata=None)
+    plt.close(figure)
