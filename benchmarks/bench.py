@@ -2,6 +2,7 @@
 
     make bench                                  everything, about 20 minutes
     python benchmarks/bench.py --only steps     one part: update, steps, growth, start
+    python benchmarks/bench.py --only steps --match Ant     a part of it, the rest is kept
     python benchmarks/bench.py --draw           the page and the plots again, from the JSON
 
 Every contestant is a process of its own, built once, in a virtual environment of its own
@@ -9,9 +10,12 @@ Every contestant is a process of its own, built once, in a virtual environment o
 are shared and noisy, and a ratio of neighbours survives that.
 """
 
+import os
+
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # the limit is one product per core; see update.py
+
 import argparse
 import json
-import os
 import platform
 import re
 import shutil
@@ -132,7 +136,7 @@ def take_turns(contestants: dict[str, Contestant], rounds: int, seconds: float) 
     return found
 
 
-def measure_updates() -> Any:
+def measure_updates(match: str) -> Any:
     """Updates per second, at the sizes of two tasks and for two narrow networks."""
     found = {}
     cases = {
@@ -144,18 +148,22 @@ def measure_updates() -> Any:
     from update import SIDE, flops
 
     for name, sizes in cases.items():
+        if match not in name:
+            continue
         print(f"updates: {name}", flush=True)
-        found[name] = take_turns({k: Contestant(k, "update", *sizes) for k in NAMES}, 5, 1.0)
+        found[name] = take_turns({k: Contestant(k, "update", *sizes) for k in NAMES}, 4, 1.0)
         per_update = flops(*sizes) / (2 * SIDE**3)
         for key, products in found[name].pop("products").items():
             found[name][key] = {"rate": products / per_update}
     return found
 
 
-def measure_steps() -> Any:
+def measure_steps(match: str) -> Any:
     """Environment steps per second with one update each, end to end."""
     found = {}
     for env in ENVS:
+        if match not in env:
+            continue
         print(f"steps: {env}", flush=True)
         kinds = [kind for kind in NAMES if kind not in ("jax", "fused-1")]
         runs = {kind: Contestant(kind, "steps", env, 256, 256) for kind in kinds}
@@ -164,10 +172,12 @@ def measure_steps() -> Any:
     return found
 
 
-def measure_growth() -> Any:
+def measure_growth(match: str) -> Any:
     """How the cost grows with each size, the others as in HalfCheetah."""
     found: dict[str, Any] = {}
     for what, values in GROWTH.items():
+        if match not in what:
+            continue
         for value in values:
             print(f"growth: {what} {value}", flush=True)
             sizes = {"state": 17, "action": 6, "hidden": 256, "batch": 256, "rows": 100_000}
@@ -183,7 +193,7 @@ def measure_growth() -> Any:
     return found
 
 
-def measure_start() -> Any:
+def measure_start(match: str) -> Any:
     """Seconds until something happens, best of a few."""
     found = {}
     ask = "from t3d.cli import main; main(['--help'])"
@@ -244,6 +254,7 @@ def main() -> None:
     }
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", choices=parts, nargs="+", default=list(parts))
+    parser.add_argument("--match", default="", help="only what has this in its name")
     parser.add_argument("--draw", action="store_true", help="measure nothing")
     asked = parser.parse_args()
     found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
@@ -252,7 +263,7 @@ def main() -> None:
 
         found["machine"] = {"processor": processor(), "cores": cores()}
         for part in asked.only:
-            found[part] = parts[part]()
+            found[part] = found.get(part, {}) | parts[part](asked.match)
             RESULTS.write_text(json.dumps(found, indent=1) + "\n")
     from draw_speed import draw
 

@@ -62,7 +62,7 @@ def _updates(found: dict[str, Any], names: dict[str, str]) -> list[str]:
         "",
     ]
     for case, rows in found.items():
-        limit, one = rows["limit"]["rate"], rows["limit_1_thread"]["rate"]
+        limit, one = (rows[name]["rate"] for name in ("limit", "limit_1_thread"))
         plain = rows["plain"]["rate"]
         lines += [f"**{case}**", "", "| | updates/s | of the limit | x plain PyTorch |"]
         lines += ["|---|---|---|---|"]

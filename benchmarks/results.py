@@ -137,13 +137,10 @@ def page(by_env: dict[str, dict[str, Runs]]) -> str:
                 f"ways to deal these seeds out to two groups, gives **p = {p:.2f}**: "
                 + ("no difference beyond that of seeds." if p > 0.05 else "a difference."),
             ]
-        note = {run.get("note", "") for runs in engines.values() for run in runs} - {""}
-        if note:
-            lines += ["", *note]
-        else:
-            lines += ["", "One of these runs again, bit for bit on the same kind of machine:"]
-        command = next(iter(engines.values()))[0]["command"]
-        lines += ["", f"    {command}", ""]
+        for runs in engines.values():
+            again = "One of these runs again, bit for bit on the same kind of machine:"
+            lines += ["", runs[0].get("note", again), "", f"    {runs[0]['command']}"]
+        lines.append("")
         peer = author(env)
         if peer:
             lines += [
