@@ -24,9 +24,9 @@ def draw(found: dict[str, Any], names: dict[str, str], page: Path, images: Path)
     lines = [
         "# Speed",
         "",
-        "T3D beside its peers on a plain CPU. All of it is measured by `make bench`, in one run on",
-        f"one machine ({machine['processor']}, {machine['cores']} cores): every contestant is a",
-        "process of its own, they take turns of a second or so, and the median turn counts. Every",
+        "T3D beside its peers on a plain CPU. All of it is measured by `make bench`, each table in",
+        f"one run on one machine ({machine['processor']}, {machine['cores']} cores): every contestant",
+        "is a process of its own, they take turns of a second or so, and the median turn counts. Every",
         "turn is in `benchmarks/results/speed.json`. Networks have two hidden layers of 256 units,",
         "batches 256 transitions and the actor learns at every second update, unless it says",
         "otherwise. Such a machine is noisy: a repeat moves the figures by some ten percent, and",

@@ -107,6 +107,39 @@ def test_a_forked_process_hires_its_own_threads() -> None:
     assert os.waitstatus_to_exitcode(status) == 0
 
 
+def test_an_update_beside_something_else_gives_the_same_bits() -> None:
+    memory, learner = filled(), agent(threads=2, policy_freq=3)
+    expected = agent(threads=1, policy_freq=3)
+    begun = 0
+    for _ in range(9):
+        finish = learner.begin(memory)
+        if finish is None:
+            measured = learner.train(memory, 1)
+        else:
+            begun += 1
+            learner.select_action([0.0, 0.0])  # the actor is as it was
+            measured = finish()
+        assert measured == expected.train(memory, 1)
+    assert begun == 6  # all but the actor's turns
+    one, two = learner.state_dict(), expected.state_dict()
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_without_other_threads_nothing_is_begun() -> None:
+    assert agent(threads=1).begin(filled()) is None
+
+
+def test_an_update_that_nobody_finishes_holds_up_no_exit() -> None:
+    code = (
+        "import numpy as np, t3d\n"
+        "memory = t3d.ReplayBuffer(1, 2, 1)\n"
+        "memory.add([0, 0], [0, 0], [0], 0, False)\n"
+        "agent = t3d.FusedT3D(2, [-1], [1], t3d.Config(threads=2, policy_freq=2))\n"
+        "assert agent.begin(memory)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
+
+
 def _exit_code(learner: FusedT3D, memory: ReplayBuffer, expected: FusedT3D) -> int:
     learner.train(memory, 4)
     one, two = learner.state_dict(), expected.state_dict()

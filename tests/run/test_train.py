@@ -162,6 +162,16 @@ def test_a_kill_between_checkpoints_loses_no_line_and_doubles_none(tmp_path: Pat
     assert metrics_without_time(tmp_path / "whole") == metrics_without_time(tmp_path / "killed")
 
 
+@pytest.mark.parametrize("knobs", [{}, {"updates_per_step": 2.5, "policy_freq": 3}])
+def test_updates_that_go_on_beside_the_next_step_change_nothing(
+    tmp_path: Path, knobs: dict[str, Any]
+) -> None:
+    for threads in (1, 2):  # one thread can do nothing beside another
+        tiny(tmp_path / f"{threads}", engine="fused", threads=threads, batch_size=32, **knobs)
+    assert metrics_without_time(tmp_path / "1") == metrics_without_time(tmp_path / "2")
+    assert same_bits(tmp_path / "1", tmp_path / "2")
+
+
 def test_many_environments_overshoot_by_less_than_one_round(tmp_path: Path) -> None:
     tiny(tmp_path / "run", num_envs=7)
     assert int(whole_state(tmp_path / "run")["collector.steps"]) == 63

@@ -13,9 +13,9 @@ import hashlib
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from t3d.learn.team import call, meet, wait_for_call
+from t3d.learn.team import call, meet, take, wait_for_call
 from t3d.learn.tiles import (
     HEIGHT,
     LANES,
@@ -38,6 +38,7 @@ INS, OUTS = range(2)  # its size
 WEIGHT, GRADIENT = range(2, 4)  # where its weights, and their gradients, begin; biases follow
 UNIT, SLOPE = range(4, 6)  # where in a panel its outputs, and their slopes, begin
 TURNED = 6  # where its inputs begin, turned
+PIECES = 4  # that steps 4 to 9 are cut into, per thread
 
 
 class Job(NamedTuple):
@@ -120,25 +121,31 @@ def _update(job: Job, me: int, team: int) -> None:
     parameters, targets = job.parameters, job.targets
     adam = (parameters, job.exp_avg, job.exp_avg_sq, job.gradients)
     critic_step, actor_step, actors_turn = job.turn[0], job.turn[1], job.turn[2] == 1
-    my = _share(job, me, team)
-
-    # Step 4: draw a batch, and gather it from the memory.
-    for row in range(my.first * LANES, min(my.last * LANES, my.rows)):
-        job.rows[row] = int(job.drawn[row] * job.size[0])
-    _gather(job.state, job.rows, panels, my.state, my)
-    _gather(job.next_state, job.rows, panels, my.next_state, my)
-    _gather(job.action, job.rows, panels, my.action, my)
-    _see(panels, job.middle, job.max_action, my)
-    # Step 5: the actor target plays the next action.
-    _forward(targets, plan[ACTOR], panels, my.next_state, my)
-    # Step 6: smooth it with clipped noise, and stay inside the action range.
     bounds = (job.low, job.high, job.middle, job.max_action)
-    _smooth(plan[ACTOR], panels, job.noise, (job.policy_noise, job.noise_clip), bounds, my)
-    # Step 7: both critic targets judge it.
-    _forward(targets, plan[TWIN1], panels, my.next_state, my)
-    _forward(targets, plan[TWIN2], panels, my.next_state, my)
-    # Steps 8 and 9: believe the smaller value, and add the reward: the Bellman target.
-    _bellman(plan, panels, job.rows, job.reward, job.done, job.discount, my)
+
+    # Thread 0 may come late, from an environment: the others take its pieces meanwhile.
+    pieces = min(PIECES * team, len(job.parts))
+    while True:
+        piece = take(job.board)
+        if piece >= pieces:
+            break
+        my = _share(job, piece, pieces)
+        # Step 4: draw a batch, and gather it from the memory.
+        for row in range(my.first * LANES, min(my.last * LANES, my.rows)):
+            job.rows[row] = int(job.drawn[row] * job.size[0])
+        _gather(job.state, job.rows, panels, my.state, my)
+        _gather(job.next_state, job.rows, panels, my.next_state, my)
+        _gather(job.action, job.rows, panels, my.action, my)
+        _see(panels, job.middle, job.max_action, my)
+        # Step 5: the actor target plays the next action.
+        _forward(targets, plan[ACTOR], panels, my.next_state, my)
+        # Step 6: smooth it with clipped noise, and stay inside the action range.
+        _smooth(plan[ACTOR], panels, job.noise, (job.policy_noise, job.noise_clip), bounds, my)
+        # Step 7: both critic targets judge it.
+        _forward(targets, plan[TWIN1], panels, my.next_state, my)
+        _forward(targets, plan[TWIN2], panels, my.next_state, my)
+        # Steps 8 and 9: believe the smaller value, and add the reward: the Bellman target.
+        _bellman(plan, panels, job.rows, job.reward, job.done, job.discount, my)
     meet(job.board, team)
 
     # The twins do not need each other from here on: half of an even team takes each.
@@ -159,6 +166,7 @@ def _update(job: Job, me: int, team: int) -> None:
     meet(job.board, team)
 
     if actors_turn:
+        my = _share(job, me, team)
         # Step 13: move the actor up the slope of the first critic.
         _forward(parameters, plan[ACTOR], panels, my.state, my)
         _act(plan[ACTOR], panels, job.middle, job.max_action, my)
@@ -491,18 +499,23 @@ def _select_action(
     return x
 
 
-def _entry_points(version: str) -> tuple[Callable[..., None], Callable[..., None]]:
+def _entry_points(version: str) -> tuple[Callable[..., Any], ...]:
     """What Python calls.
 
     Numba keeps compiled code for as long as this file stays as it is. `version`, which the
     functions close over and which becomes a part of the key, stands for the other two.
     """
 
+    def begin(board: Array, team: int) -> int:
+        """Have threads 1 and up begin an update, which thread 0 is to join."""
+        _ = version
+        return call(board, team)
+
     def work(job: Job, me: int, team: int, calls: int) -> None:
-        """Thread 0 leads one update; the others take part in all, until they are sent home."""
+        """Thread 0 joins one update; the others take part in all, until they are sent home."""
         _ = version
         if me == 0:
-            _update(job, 0, call(job.board, team))
+            _update(job, 0, team)
             return
         while True:
             calls, team = wait_for_call(job.board, calls)
@@ -523,8 +536,8 @@ def _entry_points(version: str) -> tuple[Callable[..., None], Callable[..., None
         for i in range(len(states)):
             actions[i] = _select_action(parameters, plan, bounds, states[i])
 
-    return entry(work), entry(act)
+    return entry(begin), entry(work), entry(act)
 
 
 _sources = [Path(__file__).with_name(f"{name}.py").read_bytes() for name in ("team", "tiles")]
-work, act = _entry_points(hashlib.sha256(b"".join(_sources)).hexdigest())
+begin, work, act = _entry_points(hashlib.sha256(b"".join(_sources)).hexdigest())

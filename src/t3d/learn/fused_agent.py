@@ -7,19 +7,20 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple, SupportsFloat
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from t3d.config import Config
 from t3d.errors import T3DError
 from t3d.learn import fused
 from t3d.learn.fused import ACTOR, TWIN1, Job
 from t3d.learn.replay import Batch, ReplayBuffer
-from t3d.learn.t3d import T3D
+from t3d.learn.t3d import T3D, adam_state
 from t3d.learn.team import BOARD, cores, dismiss, last_call
 from t3d.learn.tiles import LANES
 
@@ -59,8 +60,13 @@ class FusedT3D(T3D):
         self._steps = 0, 0  # Adam's, of the critic and of the actor
         bounds = (self.low, self.high, self.actor.middle, self.actor.max_action)
         self._bounds = tuple(bound.numpy() for bound in bounds)
-        self._layout = lay_out(state_dim, self.action_dim, self.config.hidden, panels=1)
+        layout = lay_out(state_dim, self.action_dim, self.config.hidden, panels=1)
+        self._acting = self._parameters, layout.plan[ACTOR], self._bounds
         self._crew: _Crew | None = None
+
+    def _adam(self, module: nn.Module) -> Any:
+        # PyTorch's own is not needed, and takes a second to import.
+        return SimpleNamespace(state=adam_state(module, "cpu"))
 
     def prepare(self, waiting: Callable[[], None]) -> None:
         """Compile the engine, if this machine has not yet; `waiting` is called if so."""
@@ -75,27 +81,51 @@ class FusedT3D(T3D):
     def select_action(self, state: ArrayLike) -> NDArray[np.float32]:
         """The policy's action for one state, or for a batch of states. No noise is added."""
         states = self._states(state)
-        actions = np.empty((*states.shape[:-1], self.action_dim), np.float32)
-        rows = states.reshape(-1, self.state_dim), actions.reshape(-1, self.action_dim)
-        fused.act(self._parameters, self._layout.plan[ACTOR], self._bounds, *rows)
-        return actions
+        rows = states if states.ndim == 2 else states[None]
+        actions = np.empty((len(rows), self.action_dim), np.float32)
+        fused.act(*self._acting, rows, actions)
+        return actions if states.ndim == 2 else actions[0]
 
     def train(self, replay_buffer: ReplayBuffer, iterations: int) -> dict[str, SupportsFloat]:
         """Run that many training iterations; returns the last of each measure."""
-        self._check_memory(replay_buffer)
-        if self._crew is None or not self._crew.serves(replay_buffer):
-            stores = [getattr(replay_buffer, name) for name in Batch._fields]
-            job = self._job(stores, self.config.batch_size)
-            self._crew = _Crew(job, replay_buffer, self.config.threads, self.config.policy_freq)
-        job = self._crew.job
+        crew = self._crew_for(replay_buffer)
         measured: dict[str, SupportsFloat] = {}
         for _ in range(iterations):
-            replay_buffer.check_draw(self.config.batch_size)
-            self.sampling.random(out=job.drawn)
-            job.size[0] = replay_buffer.size
-            self.smoothing.standard_normal(out=job.noise, dtype=np.float32)
-            measured |= self._learn(job, self._crew.work)
+            self._draw(crew, replay_buffer)
+            crew.begin()
+            crew.finish()
+            measured |= self._learned(crew.job)
         return measured
+
+    def begin(self, replay_buffer: ReplayBuffer) -> Callable[[], dict[str, SupportsFloat]] | None:
+        """Begin an update that leaves the actor alone; returns what finishes it, if it is one."""
+        crew = self._crew_for(replay_buffer)
+        if self._actors_turn() or not crew.has_helpers():
+            return None
+        self._draw(crew, replay_buffer)
+        crew.begin()
+
+        def finish() -> dict[str, SupportsFloat]:
+            crew.finish()
+            return self._learned(crew.job)
+
+        return finish
+
+    def _crew_for(self, memory: ReplayBuffer) -> "_Crew":
+        if self._crew is None or not self._crew.serves(memory):
+            self._check_memory(memory)
+            stores = [getattr(memory, name) for name in Batch._fields]
+            job = self._job(stores, self.config.batch_size)
+            self._crew = _Crew(job, memory, self.config.threads, self.config.policy_freq)
+        return self._crew
+
+    def _draw(self, crew: "_Crew", memory: ReplayBuffer) -> None:
+        """All randomness of the next update."""
+        memory.check_draw(self.config.batch_size)
+        self.sampling.random(out=crew.job.drawn)
+        crew.job.size[0] = memory.size
+        self.smoothing.standard_normal(out=crew.job.noise, dtype=np.float32)
+        self._number(crew.job)
 
     def update(self, batch: Batch, noise: Tensor) -> dict[str, SupportsFloat]:
         """Steps 5 to 15, once. All randomness comes in as arguments."""
@@ -111,14 +141,23 @@ class FusedT3D(T3D):
         job.drawn[:] = (np.arange(rows) + 0.5) / rows  # every row once, in order
         job.size[0] = rows
         job.noise[:] = noise.numpy()
-        return self._learn(job, lambda: fused.work(job, 0, 1, 0))
+        self._number(job)
+        fused.begin(job.board, 1)
+        fused.work(job, 0, 1, 0)
+        return self._learned(job)
 
-    def _learn(self, job: Job, work: Callable[[], object]) -> dict[str, SupportsFloat]:
-        """One update. What Python does here it does with cold caches, so it does little."""
-        actors_turn = (self.updates + 1) % self.config.policy_freq == 0
+    def _actors_turn(self) -> bool:
+        return (self.updates + 1) % self.config.policy_freq == 0
+
+    def _number(self, job: Job) -> None:
+        """Which update the next is."""
         critic_step, actor_step = self._steps
-        job.turn[0], job.turn[1], job.turn[2] = critic_step + 1, actor_step + 1, actors_turn
-        work()
+        job.turn[0], job.turn[1], job.turn[2] = critic_step + 1, actor_step + 1, self._actors_turn()
+
+    def _learned(self, job: Job) -> dict[str, SupportsFloat]:
+        """Count an update that is done; returns its measures."""
+        actors_turn = self._actors_turn()
+        critic_step, actor_step = self._steps
         self.updates += 1
         self._steps = critic_step + 1, actor_step + actors_turn
         loss1, loss2, actor_loss, mean_Q = job.measured.tolist()
@@ -233,15 +272,21 @@ class _Crew:
         most = min(threads or cores(), len(job.parts), 1024 if os.name == "posix" else 1)
         self._pace = Pace([most] if threads else _doubling(most), policy_freq)
         self._helpers: list[threading.Thread] = []
+        self._begun: list[int] = []  # the team of the update that is going on, if one is
+        self._when = 0.0
         # At exit too: a thread that outlives the interpreter would bring the process down.
-        weakref.finalize(self, _send_home, job.board, self._helpers)
+        weakref.finalize(self, _send_home, job, self._helpers, self._begun, self._process)
 
     def serves(self, memory: ReplayBuffer) -> bool:
         """Whether this crew learns from a memory; a forked process has none of its threads."""
         return memory is self._memory and os.getpid() == self._process
 
-    def work(self) -> None:
-        """One update."""
+    def has_helpers(self) -> bool:
+        """Whether an update goes on while this thread does something else, as far as we know."""
+        return self._pace.team > 1 and self._pace.settled
+
+    def begin(self) -> None:
+        """Have the other threads begin an update."""
         team = self._pace.team
         while len(self._helpers) + 1 < team:
             arguments = (self.job, len(self._helpers) + 1, 0, last_call(self.job.board))
@@ -252,13 +297,20 @@ class _Crew:
             except RuntimeError:  # the system gives no more threads; fewer do the same
                 self._helpers.pop()
                 team = len(self._helpers) + 1
-        began = time.perf_counter()
-        fused.work(self.job, 0, team, 0)
-        self._pace.took(time.perf_counter() - began)
+        self._when = time.perf_counter()
+        self._begun.append(fused.begin(self.job.board, team))
+
+    def finish(self) -> None:
+        """Take part in it until it is done."""
+        fused.work(self.job, 0, self._begun[0], 0)
+        self._begun.clear()
+        self._pace.took(time.perf_counter() - self._when)
 
 
-def _send_home(board: Array, helpers: list[threading.Thread]) -> None:
-    dismiss(board)
+def _send_home(job: Job, helpers: list[threading.Thread], begun: list[int], process: int) -> None:
+    if begun and os.getpid() == process:
+        fused.work(job, 0, begun[0], 0)
+    dismiss(job.board)
     for helper in helpers:
         helper.join()
 
@@ -285,6 +337,11 @@ class Pace:
         self._seconds = 0.0
         if len(sizes) > 1:
             self._begin()
+
+    @property
+    def settled(self) -> bool:
+        """Whether no trial is going on."""
+        return not self._trials
 
     def _begin(self) -> None:
         self._best = {}

@@ -19,12 +19,11 @@ def mlp(
     """
     layers: list[nn.Module] = []
     for inputs, outputs in itertools.pairwise(sizes):
-        linear = nn.Linear(inputs, outputs, device="meta", dtype=dtype).to_empty(device="cpu")
+        linear = nn.Linear(inputs, outputs, device="meta")  # draws nothing
         bound = 1 / math.sqrt(inputs)
-        with torch.no_grad():
-            for parameter in linear.parameters():
-                drawn = generator.uniform(-bound, bound, tuple(parameter.shape))
-                parameter.copy_(torch.from_numpy(drawn))
+        for name, shape in (("weight", (outputs, inputs)), ("bias", (outputs,))):
+            drawn = torch.from_numpy(generator.uniform(-bound, bound, shape)).to(dtype)
+            setattr(linear, name, nn.Parameter(drawn))
         layers += [linear, nn.ReLU()]
     return nn.Sequential(*layers[:-1])
 

@@ -1,6 +1,5 @@
 """Step 1: the replay memory."""
 
-import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +11,7 @@ from safetensors.numpy import load_file, save_file
 from torch import Tensor
 
 from t3d.errors import T3DError
+from t3d.numbers import all_finite, as_floats
 
 Array = NDArray[Any]
 
@@ -80,27 +80,25 @@ class ReplayBuffer:
         memory is full, the oldest rows are overwritten. Shapes are checked, and nothing
         that is not finite gets in.
         """
-        rewards = _as_stored("reward", reward, self.reward.dtype)
-        one = rewards.ndim == 0
-        rows = 1 if one else len(rewards)
-        values = {}
-        for name, given in zip(Batch._fields, (state, next_state, action, rewards, done)):
+        one = np.ndim(reward) == 0
+        rows = 1 if one else len(reward)  # type: ignore[arg-type]
+        values = []
+        for name, given in zip(Batch._fields, (state, next_state, action, reward, done)):
             store = getattr(self, name)
             value = _as_stored(name, given, store.dtype)
             value = value[None] if one else value
             if value.shape != (rows, *store.shape[1:]):
                 expected = store.shape[1:] if one else (rows, *store.shape[1:])
                 raise T3DError(f"{name} has shape {np.shape(given)}; expected {expected}")
-            # A sum that is finite has finite parts; another may still have, if they are huge.
-            if not (math.isfinite(value.sum()) or np.isfinite(value).all()):
+            if store.dtype == np.float32 and not all_finite(value):
                 bad = value[~np.isfinite(value)][0]
                 raise T3DError(f"{name} holds {bad}; expected finite numbers, nothing was stored")
-            values[name] = value[-self.capacity :]
+            values.append(value[-self.capacity :])
         rows = min(rows, self.capacity)
         where: slice | NDArray[np.int64] = slice(self.position, self.position + rows)
         if self.position + rows > self.capacity:
             where = (self.position + np.arange(rows)) % self.capacity
-        for name, value in values.items():
+        for name, value in zip(Batch._fields, values):
             getattr(self, name)[where] = value
         self.position = (self.position + rows) % self.capacity
         self.size = min(self.size + rows, self.capacity)
@@ -174,7 +172,6 @@ def _as_stored(name: str, given: ArrayLike, dtype: np.dtype[Any]) -> Array:
             raise T3DError(f"{name} has type {image.dtype}; expected uint8, as this memory holds")
         return image
     try:
-        with np.errstate(over="ignore"):  # becomes infinite, and is refused as that
-            return np.asarray(given, dtype)
+        return as_floats(given)
     except (TypeError, ValueError) as error:
         raise T3DError(f"{name} is a {type(given).__name__}; expected numbers") from error

@@ -64,12 +64,19 @@ class T3D:
         self.critic = Critic(*shared).to(self.device)
         self.actor_target = copy.deepcopy(self.actor).requires_grad_(False)
         self.critic_target = copy.deepcopy(self.critic).requires_grad_(False)
-        self.actor_optimizer = _adam(self.actor, config)
-        self.critic_optimizer = _adam(self.critic, config)
+        self.actor_optimizer = self._adam(self.actor)
+        self.critic_optimizer = self._adam(self.critic)
 
         self.updates = 0  # counts updates, never environment steps, and is saved
         self.sampling = generator(config.seed, "sampling")
         self.smoothing = generator(config.seed, "smoothing")
+
+    def _adam(self, module: nn.Module) -> torch.optim.Adam:
+        # Where PyTorch can, it steps all parameters in one pass; it then counts on the device.
+        fused = self.device.type in ("cpu", "cuda", "mps")
+        adam = torch.optim.Adam(module.parameters(), lr=self.config.learning_rate, fused=fused)
+        adam.state.update(adam_state(module, self.device if fused else "cpu"))
+        return adam
 
     @property
     def max_action(self) -> Tensor:
@@ -102,6 +109,11 @@ class T3D:
             noise = torch.from_numpy(drawn).to(self.device, self.dtype)
             measured |= self.update(batch, noise)
         return measured
+
+    def begin(self, replay_buffer: ReplayBuffer) -> Callable[[], dict[str, SupportsFloat]] | None:
+        """Begin an update beside what comes next, if it leaves the actor alone and if this engine
+        can; returns what finishes it. The reference cannot.
+        """
 
     def update(self, batch: Batch, noise: Tensor) -> dict[str, SupportsFloat]:
         """Steps 5 to 15, once. All randomness comes in as arguments."""
@@ -247,22 +259,19 @@ def _stream(state: dict[str, Tensor], name: Purpose) -> np.random.Generator:
     return stream
 
 
-def _adam(module: nn.Module, config: Config) -> torch.optim.Adam:
-    """Adam over all parameters of a module, with its moments there from the start.
+def adam_state(module: nn.Module, counter_device: torch.device | str) -> dict[Tensor, Any]:
+    """What Adam remembers of each parameter, with nothing learned yet.
 
-    PyTorch makes them at the first step; made now, the state has the same shape always.
+    PyTorch makes this at the first step; made at the start, the state always has one shape.
     """
-    parameters = list(module.parameters())
-    # Where PyTorch can, it steps all parameters in one pass; it then counts on the device.
-    fused = parameters[0].device.type in ("cpu", "cuda", "mps")
-    adam = torch.optim.Adam(parameters, lr=config.learning_rate, fused=fused)
-    for parameter in parameters:
-        adam.state[parameter] = {
-            "step": torch.zeros((), device=parameter.device if fused else "cpu"),
+    return {
+        parameter: {
+            "step": torch.zeros((), device=counter_device),
             "exp_avg": torch.zeros_like(parameter),
             "exp_avg_sq": torch.zeros_like(parameter),
         }
-    return adam
+        for parameter in module.parameters()
+    }
 
 
 def _descend(optimizer: torch.optim.Adam, loss: Tensor) -> None:

@@ -13,10 +13,10 @@ from numba.extending import intrinsic
 from t3d.learn.tiles import Array, compiled
 
 # Where things stand on the board, each in a cache line of its own.
-_ARRIVED, _ROUND, _CALL, BOARD = 0, 8, 16, 24
+_ARRIVED, _ROUND, _CALL, _TAKEN, BOARD = 0, 8, 16, 24, 32
 _TEAMS = 4096  # a call is its number times this, and the size of the team that it is for
 _SPINS = 2_000  # looks at the board, some 50 microseconds, before a thread gives way
-_YIELDS = 6_000  # times that it gives way, some 3 milliseconds, before it naps between updates
+_YIELDS = 6_000  # times that it gives way, some 3 milliseconds, before it naps
 _LONGEST_NAP = 2_000  # microseconds
 
 if os.name == "posix":
@@ -71,17 +71,32 @@ def meet(board: Array, team: int) -> None:
         return
     looks = 0
     while _add(board, _ROUND, 0) == current:
-        looks += 1
-        if looks < _SPINS:
-            _pause()
-        else:  # more threads than cores: the one that is waited for may need this one
-            _give_way()
+        looks = _wait(looks)
+
+
+@compiled
+def _wait(looks: int) -> int:
+    """Wait a little before the next look; returns how many there were."""
+    if looks < _SPINS:
+        _pause()
+    elif looks < _SPINS + _YIELDS:  # the thread that is waited for may need this core
+        _give_way()
+    else:  # the environment, or an evaluation, takes long: come back about a tenth too late
+        _nap(min(50 + 5 * (looks - _SPINS - _YIELDS), _LONGEST_NAP))
+    return looks + 1
+
+
+@compiled
+def take(board: Array) -> int:
+    """The next piece of work that no thread has taken yet: who is early takes more of them."""
+    return int(_add(board, _TAKEN, 1))
 
 
 @compiled
 def call(board: Array, team: int) -> int:
     """Have the other threads of a team begin; returns its size, 1 if they were sent home."""
     last = _add(board, _CALL, 0)
+    _add(board, _TAKEN, -_add(board, _TAKEN, 0))
     if last < 0:
         return 1
     _add(board, _CALL, (last // _TEAMS + 1) * _TEAMS + team - last)
@@ -91,22 +106,14 @@ def call(board: Array, team: int) -> int:
 @compiled
 def wait_for_call(board: Array, last: int) -> tuple[int, int]:
     """Wait until the call is another than the last; returns it, and its team: -1 to go home."""
-    looks, nap = 0, 50
+    looks = 0
     while True:
         now = _add(board, _CALL, 0)
         if now < 0:
             return last, -1
         if now != last:
             return now, now % _TEAMS
-        looks += 1
-        if looks < _SPINS:
-            _pause()
-        elif looks < _SPINS + _YIELDS:
-            _give_way()
-        else:  # the environment, or an evaluation, takes long: leave the core to it, and
-            # come back about a tenth too late
-            _nap(nap)
-            nap = min(nap + nap // 10, _LONGEST_NAP)
+        looks = _wait(looks)
 
 
 def last_call(board: Array) -> int:

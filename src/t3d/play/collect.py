@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from t3d.config import Config
 from t3d.errors import T3DError
+from t3d.numbers import all_finite
 from t3d.play.envs import Environments
 from t3d.randomness import generator, generator_state, set_generator_state
 
@@ -48,8 +49,12 @@ class Collector:
         self.steps = 0  # environment steps played, over all environments
         self.length = np.zeros(environments.num_envs, np.int64)
         self.total = np.zeros(environments.num_envs, np.float64)
+        self.chosen: Array | None = None  # actions that a broken environment has not played
         self.random_actions = generator(config.seed, "random-actions")
         self.exploration = generator(config.seed, "exploration")
+        # Noise is in units of each dimension's half-range.
+        half = (environments.high - environments.low) / 2
+        self._noise_scale = half * np.float32(config.exploration_noise)
 
     def _act(self, policy: Policy) -> Array:
         """Random actions first, to fill the memory; then the policy's with Gaussian noise."""
@@ -57,13 +62,14 @@ class Collector:
         shape = (self.environments.num_envs, len(low))
         if self.steps < self.config.random_steps:
             return self.random_actions.uniform(low, high, shape).astype(np.float32)
-        # One draw per environment and per dimension, in units of that dimension's half-range.
-        noise = self.exploration.standard_normal(shape, np.float32) * (high - low) / 2
-        action = policy(self.environments.state) + noise * self.config.exploration_noise
-        if not np.isfinite(action).all():
+        # One draw per environment and per dimension.
+        noise = self.exploration.standard_normal(shape, np.float32)
+        noise *= self._noise_scale
+        noise += policy(self.environments.state)
+        if not all_finite(noise):
             advice = "lower --learning-rate, or scale the rewards down"
             raise T3DError(f"the agent diverged by step {self.steps}: its action is nan; {advice}")
-        return np.clip(action, low, high).astype(np.float32)
+        return noise.clip(low, high, out=noise)
 
     def step(
         self,
@@ -76,29 +82,21 @@ class Collector:
         `beside` is entered when the actions are chosen, and left before anything is stored.
         """
         state = self.environments.state
-        numbers = self.environments.episode.copy()
-        random = self.steps < self.config.random_steps
-        stream = self.random_actions if random else self.exploration
-        before = stream.bit_generator.state
-        try:
-            action = self._act(policy)
-            with beside():
-                next_state, reward, terminated, truncated = self.environments.step(action)
-        except T3DError:  # the step was not played, so its numbers were not drawn
-            stream.bit_generator.state = before
-            raise
+        action = self._act(policy) if self.chosen is None else self.chosen
+        self.chosen = action
+        with beside():
+            next_state, reward, terminated, truncated = self.environments.step(action)
+        self.chosen = None
         # Truncation is not termination: a state that a time limit cut off still has a value.
         memory.add(state, next_state, action, reward, terminated)
         self.steps += len(reward)
         self.length += 1
         self.total += reward
-        ended = np.flatnonzero(terminated | truncated)
-        episodes = [
-            Episode(int(i), int(numbers[i]), int(self.length[i]), float(self.total[i]))
-            for i in ended
-        ]
-        self.length[ended] = 0
-        self.total[ended] = 0
+        episodes = []
+        for i in np.flatnonzero(terminated | truncated):
+            number = int(self.environments.episode[i]) - 1  # by now the next has begun
+            episodes.append(Episode(int(i), number, int(self.length[i]), float(self.total[i])))
+            self.length[i], self.total[i] = 0, 0
         return episodes
 
     def state_dict(self) -> dict[str, Array]:
@@ -107,6 +105,7 @@ class Collector:
             "steps": np.array(self.steps),
             "length": self.length.copy(),
             "total": self.total.copy(),
+            "chosen": np.zeros((0, 0), np.float32) if self.chosen is None else self.chosen,
             "random_actions": generator_state(self.random_actions),
             "exploration": generator_state(self.exploration),
         }
@@ -121,6 +120,7 @@ class Collector:
         self.steps = int(arrays["steps"])
         self.length = arrays["length"].copy()
         self.total = arrays["total"].copy()
+        self.chosen = arrays["chosen"].copy() if arrays["chosen"].size else None
         self.length[self.environments.lost] = 0
         self.total[self.environments.lost] = 0
         set_generator_state(self.random_actions, arrays["random_actions"])

@@ -13,16 +13,18 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from numpy.typing import NDArray
 
 from t3d.config import Config, did_you_mean
 from t3d.errors import T3DError
+from t3d.numbers import all_finite, as_floats
 from t3d.randomness import derived_seed
 
 Array = NDArray[Any]
 # A Gymnasium id, module:EnvId, module:callable, or a callable that makes an environment.
 EnvSource: TypeAlias = str | Callable[[], gym.Env[Any, Any]]
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 def make(
@@ -194,6 +196,7 @@ class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
         shape = env.observation_space.shape
         assert shape is not None
         self.observation_space = gym.spaces.Box(-np.inf, np.inf, shape, np.float32)
+        self._shape = shape
         self._episode_seed: int | None = None
         self._step = 0
 
@@ -204,15 +207,14 @@ class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
 
     def _checked(self, observation: Any) -> Array:
         try:
-            with np.errstate(over="ignore"):  # becomes infinite, and is refused as that
-                array = np.asarray(observation, np.float32)
+            array = as_floats(observation)
         except (TypeError, ValueError) as error:
             kind = type(observation).__name__
             raise self._broken(f"observation is a {kind}, not numbers") from error
-        if array.shape != self.observation_space.shape:
-            expected = f"expected {self.observation_space.shape} as in observation_space"
+        if array.shape != self._shape:
+            expected = f"expected {self._shape} as in observation_space"
             raise self._broken(f"observation has shape {array.shape}; {expected}")
-        if not np.isfinite(array).all():
+        if not all_finite(array):
             bad = np.flatnonzero(~np.isfinite(array))[0]
             value = f"observation[{bad}] is {array[bad]}"
             raise self._broken(f"{value}; expected finite numbers, nothing was stored")
@@ -234,8 +236,9 @@ class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
     def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
         """Play one action."""
         self._step += 1
-        # In the environment's own precision a float32 action may lie a hair outside.
-        action = np.clip(action.astype(self.low.dtype), self.low, self.high)
+        action = action.astype(self.low.dtype)  # a copy: the environment may keep or change it
+        if action.dtype != np.float32:  # then what was inside may now lie a hair outside
+            action = np.clip(action, self.low, self.high)
         try:
             answer = self.env.step(action)
         except Exception as error:
@@ -245,13 +248,14 @@ class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
             raise self._broken(f"step() must return {expected}")
         observation, given, terminated, truncated, _ = answer
         try:
-            reward = float(np.asarray(given, np.float64).item())  # also an array of one number
+            plain = isinstance(given, (float, int))
+            reward = float(given if plain else np.asarray(given, np.float64).item())  # also [1.0]
             ends = bool(terminated), bool(truncated)
         except (TypeError, ValueError) as error:
             said = f"reward {given!r}, terminated {terminated!r}, truncated {truncated!r}"
             expected = "expected a number and two truth values"
             raise self._broken(f"step() returned {' '.join(said.split())}; {expected}") from error
-        if not abs(reward) <= np.finfo(np.float32).max:  # so is nan
+        if not abs(reward) <= _LARGEST:  # so is nan
             raise self._broken(f"reward is {reward}; expected a finite number")
         return self._checked(observation), reward, *ends, {}
 
@@ -293,6 +297,54 @@ class Steps(NamedTuple):
     truncated: Array
 
 
+class InProcess:
+    """N environments that play one after the other, spoken to as Gymnasium's vectors are.
+
+    Between two updates the processor has forgotten all that Python does here, so every call
+    counts; Gymnasium's own would take longer than many an environment.
+    """
+
+    def __init__(self, makers: "list[_Maker]") -> None:
+        self.envs = []
+        try:
+            for maker in makers:
+                self.envs.append(maker())
+        except BaseException:
+            self.close()
+            raise
+        self.single_observation_space = self.envs[0].observation_space
+        self.single_action_space = self.envs[0].action_space
+        assert self.single_observation_space.shape is not None
+        self._shape = (len(makers), *self.single_observation_space.shape)
+
+    def reset(self, *, seed: list[int], options: dict[str, Any]) -> tuple[Array, dict[str, Any]]:
+        """Begin an episode in those environments that the mask names."""
+        observation = np.zeros(self._shape, np.float32)
+        for index in np.flatnonzero(options["reset_mask"]):
+            observation[index] = self.envs[index].reset(seed=seed[index])[0]
+        return observation, {}
+
+    def step(self, action: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
+        """Play one action in each."""
+        observation = np.empty(self._shape, np.float32)
+        answers = []
+        for index, env in enumerate(self.envs):
+            observation[index], *answer, _ = env.step(action[index])
+            answers.append(answer)
+        reward, terminated, truncated = zip(*answers)
+        ends = np.array(terminated, np.bool_), np.array(truncated, np.bool_)
+        return observation, np.array(reward), *ends, {}
+
+    def call(self, name: str, *arguments: Any) -> tuple[Any, ...]:
+        """Call a method of each."""
+        return tuple(getattr(env, name)(*arguments) for env in self.envs)
+
+    def close(self) -> None:
+        """End them."""
+        for env in self.envs:
+            env.close()
+
+
 class Environments:
     """N environments that play side by side, and where each of them stands.
 
@@ -303,18 +355,17 @@ class Environments:
     def __init__(self, source: EnvSource, config: Config) -> None:
         num_envs, limit = config.num_envs, config.max_episode_steps
         makers = [_Maker(source, limit, index) for index in range(num_envs)]
-        self.vector: AsyncVectorEnv | SyncVectorEnv
+        self.vector: AsyncVectorEnv | InProcess
         if config.env_processes:
             # Spawned, not forked: a fork copies the locks of PyTorch's threads, held or not.
             self.vector = AsyncVectorEnv(
                 makers, context="spawn", autoreset_mode=AutoresetMode.DISABLED
             )
         else:
-            self.vector = SyncVectorEnv(makers, autoreset_mode=AutoresetMode.DISABLED)
+            self.vector = InProcess(makers)
         space = self.vector.single_action_space
         assert isinstance(space, gym.spaces.Box)
-        with np.errstate(over="ignore"):  # becomes infinite, and the agent refuses it
-            self.low, self.high = space.low.astype(np.float32), space.high.astype(np.float32)
+        self.low, self.high = as_floats(space.low), as_floats(space.high)
         shape = self.vector.single_observation_space.shape
         assert shape is not None
         self.state_dim: int = shape[0]
@@ -343,10 +394,13 @@ class Environments:
 
     def step(self, action: Array) -> Steps:
         """Play one action in each environment; those whose episode ended start the next."""
-        with self._asking():
+        if isinstance(self.vector, InProcess):
             observation, reward, terminated, truncated, _ = self.vector.step(action)
-        for index, row in enumerate(action):
-            self.played[index].append(row.copy())
+        else:
+            with self._asking():
+                observation, reward, terminated, truncated, _ = self.vector.step(action)
+        for played, row in zip(self.played, action.copy()):
+            played.append(row)
         self.state = observation.copy()
         ended = terminated | truncated
         if ended.any():

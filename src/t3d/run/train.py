@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from math import isfinite
 from types import FrameType
 from typing import Protocol, SupportsFloat
@@ -65,6 +65,7 @@ class Run:
         self.evaluated_at = -1  # the step of the last evaluation
         self.saved_at = 0  # the step of the last checkpoint
         self.measured: dict[str, SupportsFloat] = {}
+        self._unfinished: Callable[[], dict[str, SupportsFloat]] | None = None
         self.seconds = 0.0  # spent by the processes before this one
 
     @classmethod
@@ -150,8 +151,7 @@ class Run:
     def step(self) -> None:
         """One step in every environment, and the updates that are due after it."""
         before = self.collector.steps
-        beside = self._learning_beside if self._background else nullcontext
-        ended = self.collector.step(self.agent.select_action, self.memory, beside)
+        ended = self.collector.step(self.agent.select_action, self.memory, self._beside)
         for env, number, length, total in ended:
             facts = {"env": env, "episode": number, "length": length, "return": total}
             self.record("episode", facts)
@@ -164,14 +164,15 @@ class Run:
             watcher.tick(self.collector.steps)
 
     @contextmanager
-    def _learning_beside(self) -> Iterator[None]:
+    def _beside(self) -> Iterator[None]:
         """Meanwhile, do the updates that were due after the step before."""
-        assert self._background is not None
-        learning = self._background.submit(self.learn)
+        due = self._due() if self._background else 0
+        if self._background and due > 0:
+            self._unfinished = self._background.submit(self.agent.train, self.memory, due).result
         try:
             yield
         finally:
-            learning.result()
+            self.finish()
 
     def _passed(self, every: int, since: int) -> bool:
         """Whether a multiple of `every` steps was passed since a step."""
@@ -183,18 +184,33 @@ class Run:
         return at_the_end or self._passed(self.config.eval_every, self.evaluated_at)
 
     def learn(self) -> None:
-        """Do the updates that are due: `updates_per_step` for every step after the random ones."""
+        """Do the updates that are due. The last may go on beside the next step; see `finish`."""
+        due = self._due()
+        if due > 1:
+            self.measured |= self.agent.train(self.memory, due - 1)
+        if due > 0:
+            self._unfinished = self.agent.begin(self.memory)
+            if self._unfinished is None:
+                self.measured |= self.agent.train(self.memory, 1)
+
+    def _due(self) -> int:
+        """Updates to do: `updates_per_step` for every step after the random ones."""
         steps = max(0, self.collector.steps - self.config.random_steps)
         # The tiny term keeps 10 steps at 0.1 from counting as 0.9999 updates.
-        due = int(steps * self.config.updates_per_step + 1e-9) - self.agent.updates
-        if due > 0:
-            self.measured |= self.agent.train(self.memory, due)
+        return int(steps * self.config.updates_per_step + 1e-9) - self.agent.updates
+
+    def finish(self) -> None:
+        """Wait for the update that goes on, if one does."""
+        unfinished, self._unfinished = self._unfinished, None
+        if unfinished:
+            self.measured |= unfinished()
 
     def evaluate(self, stop: Callable[[], bool] = lambda: False) -> None:
         """Play noiseless episodes, and keep the agent if it is the best so far.
 
         An evaluation that `stop` breaks off does not count; a resumed run plays it again.
         """
+        self.finish()
         episodes, seed = self.config.eval_episodes, self.config.seed
         policy = self.agent.select_action
         score = evaluate(policy, self.evaluation_env, episodes, seed, stop=stop)
@@ -213,6 +229,7 @@ class Run:
 
     def log(self) -> None:
         """Write how learning goes."""
+        self.finish()
         now, steps = time.monotonic(), self.collector.steps
         before, steps_before = self._speed_from
         self._speed_from = (now, steps)
@@ -236,6 +253,7 @@ class Run:
 
     def checkpoint(self) -> None:
         """Save the whole state of the run."""
+        self.finish()
         progress = checkpoint.Progress(
             best_mean=self.best_mean,
             best_step=self.best_step,
@@ -250,6 +268,7 @@ class Run:
 
     def close(self) -> None:
         """End the environments and the files."""
+        self.finish()
         torch.set_num_threads(self._threads_before)
         if self._background:
             self._background.shutdown()
