@@ -151,7 +151,7 @@ def measure_updates(match: str) -> Any:
         if match not in name:
             continue
         print(f"updates: {name}", flush=True)
-        found[name] = take_turns({k: Contestant(k, "update", *sizes) for k in NAMES}, 4, 1.0)
+        found[name] = take_turns({k: Contestant(k, "update", *sizes) for k in NAMES}, 12, 1.0)
         per_update = flops(*sizes) / (2 * SIDE**3)
         for key, products in found[name].pop("products").items():
             found[name][key] = {"rate": products / per_update}
@@ -167,7 +167,7 @@ def measure_steps(match: str) -> Any:
         print(f"steps: {env}", flush=True)
         kinds = [kind for kind in NAMES if kind not in ("jax", "fused-1")]
         runs = {kind: Contestant(kind, "steps", env, 256, 256) for kind in kinds}
-        found[env] = take_turns(runs, 9 if env == "HalfCheetah-v5" else 3, 1.5)
+        found[env] = take_turns(runs, 25 if env == "HalfCheetah-v5" else 3, 1.5)
         found[env].pop("products")
     return found
 
@@ -197,7 +197,11 @@ def measure_start(match: str) -> Any:
     """Seconds until something happens, best of a few."""
     found = {}
     ask = "from t3d.cli import main; main(['--help'])"
-    words = {"import t3d": ["-c", "import t3d"], "t3d --help": ["-c", ask]}
+    words = {
+        "import t3d": ["-c", "import t3d"],
+        "t3d --help": ["-c", ask],
+        "import torch, for comparison": ["-c", "import torch"],
+    }
     for name, word in words.items():
         times = []
         for _ in range(7):

@@ -322,19 +322,20 @@ class Pace:
     gives the same bits, the answer may come from a clock.
     """
 
-    HOLD = 20.0  # seconds of updates between trials
+    HOLD = 2.0, 20.0  # seconds of updates between trials, after a change and in the long run
     WORTH = 1.15  # how much slower a smaller team may be before a larger one takes its place
 
     def __init__(self, sizes: list[int], policy_freq: int) -> None:
         """Choose among teams of these sizes, the smallest first."""
-        self.team = sizes[0]
+        self.team = self._choice = sizes[0]
         self._sizes = sizes
         # Trials are as long as the actor's turns are apart, or a multiple, to be of equal work.
-        self._length = policy_freq * math.ceil(8 / policy_freq) if policy_freq <= 32 else 8
+        self._length = policy_freq * math.ceil(4 / policy_freq) if policy_freq <= 32 else 4
         self._trials: list[int] = []
         self._best: dict[int, float] = {}
         self._updates = 0
         self._seconds = 0.0
+        self._hold = self.HOLD[0]
         if len(sizes) > 1:
             self._begin()
 
@@ -361,10 +362,14 @@ class Pace:
                 self.team = self._trials[0]
             else:
                 fastest = min(self._best.values())
-                self.team = next(
+                before = self._choice
+                self.team = self._choice = next(
                     size for size in self._sizes if self._best[size] <= self.WORTH * fastest
                 )
-        elif self._seconds < self.HOLD:
+                # Something else may have had the cores just then: do not stay wrong for long.
+                same = self.team == before
+                self._hold = min(2 * self._hold, self.HOLD[1]) if same else self.HOLD[0]
+        elif self._seconds < self._hold:
             return
         else:
             self._begin()
