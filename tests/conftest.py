@@ -38,9 +38,9 @@ def whole_state(run: str | Path) -> dict[str, np.ndarray[Any, Any]]:
     newest = RunFolder.open(run).newest_checkpoint()
     assert newest is not None
     state: dict[str, np.ndarray[Any, Any]] = {}
-    for part in ("agent", "memory", "collector"):
-        arrays = load_file(newest / f"{part}.safetensors")
-        state |= {f"{part}.{name}": array for name, array in arrays.items()}
+    for file in newest.glob("*.safetensors"):
+        arrays = load_file(file)
+        state |= {f"{file.stem}.{name}": array for name, array in arrays.items()}
     return state
 
 

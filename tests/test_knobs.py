@@ -42,7 +42,7 @@ OTHER: dict[str, Any] = {
     "eval_episodes": 2,
     "log_every": 7,
     "checkpoint_every": 50,
-    "keep_checkpoints": 1,
+    "keep_checkpoints": 3,
     "overlap": True,
 }
 # Knobs that say where and how to compute, and must not change the numbers, have a test each.

@@ -16,6 +16,7 @@ def test_the_public_names_are_these() -> None:
         "T3DError",
         "__version__",
         "evaluate",
+        "inspect",
         "load",
         "resume",
         "train",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from t3d.api import evaluate as evaluate
+    from t3d.api import inspect as inspect
     from t3d.api import load as load
     from t3d.api import resume as resume
     from t3d.api import train as train
@@ -26,6 +27,7 @@ __version__ = "0.1.0"
 _HOME = {
     "train": "t3d.api",
     "resume": "t3d.api",
+    "inspect": "t3d.api",
     "load": "t3d.api",
     "evaluate": "t3d.api",
     "Config": "t3d.config",

@@ -1,16 +1,15 @@
 """What `import t3d` offers for whole runs: train, resume, load, evaluate."""
 
 import dataclasses
-import platform
 import shlex
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from rich.console import Console
 
+from t3d import files
 from t3d.config import Config
 from t3d.errors import T3DError
 from t3d.learn.engines import agent_class, engine_for
@@ -19,7 +18,8 @@ from t3d.play.envs import EnvSource, env_name, make
 from t3d.play.evaluate import Score
 from t3d.play.evaluate import evaluate as play_episodes
 from t3d.presets import resolve
-from t3d.run.folder import Record, RunFolder
+from t3d.run import checkpoint
+from t3d.run.folder import Record, RunFolder, is_locked, versions
 from t3d.run.tensorboard import TensorBoard
 from t3d.run.train import Run, StopSignal
 from t3d.show.terminal import PatientConsole, TerminalWatcher, say
@@ -119,6 +119,7 @@ def start(
     run = Run.start(config, source or config.env, folder, about, lambda: say(console, _COMPILING))
     head = f"{config.env}, preset {preset}, seed {config.seed}, engine {engine}"
     say(console, f"{head}{f' ({why})' if why else ''}: {folder.path}")
+    say(console, f"checkpoints take up to {files.size(run.disk_bytes())} on the disk")
     if config.steps <= config.random_steps:
         note = f"note: nothing will be learned: all {config.steps:,} steps are random play"
         say(console, f"{note}; lower --random-steps, which is {config.random_steps:,}")
@@ -133,15 +134,11 @@ def go_on(
     config = folder.config()
     if steps is not None:
         config = dataclasses.replace(config, steps=steps)
-    done = folder.newest_step()
-    if done >= config.steps:
-        raise T3DError(f"{path} is finished at step {done}; go further with --steps {2 * done}")
     run = Run.resume(config, source or config.env, folder, lambda: say(console, _COMPILING))
     folder.write_config(config)
-    say(console, f"{config.env} goes on from step {done:,}: {folder.path}")
-    if run.environments.lost:
-        what = f"environment {run.environments.lost} is not deterministic: begins a new episode"
-        say(console, f"note: {what}; the run is no longer bit for bit an uninterrupted one")
+    say(console, f"{config.env} goes on from step {run.collector.steps:,}: {folder.path}")
+    for note in run.notes:
+        say(console, f"note: {note}")
     return _follow(run, console)
 
 
@@ -167,11 +164,48 @@ def _follow(run: Run, console: Console) -> Outcome:
 
 
 def _about(preset: str) -> Record:
-    versions = {"python": platform.python_version()}
-    for package in ("t3d", "torch", "numpy", "numba", "gymnasium", "mujoco"):
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            continue
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-    return {"preset": preset, "command": command, "versions": versions}
+    return {"preset": preset, "command": command, "versions": versions()}
+
+
+def inspect(path: str | Path) -> Record:
+    """What a run is, where it stands, which checkpoints are whole, and a digest of its state.
+
+    Two runs with the same digest are the same run: same networks, optimisers, memory, random
+    streams, environments and metrics, to the last bit.
+    """
+    folder = RunFolder.open(path)
+    config, about = folder.config(), folder.about()
+    found: Record = {
+        "run": str(folder.path),
+        "env": config.env,
+        "preset": about.get("preset"),
+        "seed": config.seed,
+        "engine": config.engine,
+        "steps": config.steps,
+        "training": is_locked(folder),
+        "checkpoints": {},
+    }
+    for each in folder.all_checkpoints():
+        try:
+            manifest = checkpoint.check(each)
+            taken = sum(facts["bytes"] for facts in manifest["files"].values())
+            found["checkpoints"][each.name] = {"whole": True, "bytes": taken}
+        except T3DError as error:
+            found["checkpoints"][each.name] = {"whole": False, "why": str(error)}
+    anything = any(state["whole"] for state in found["checkpoints"].values())
+    whole = checkpoint.newest_whole(folder) if anything else None
+    if whole is None:
+        return found | {"step": None, "finished": False, "digest": None}
+    progress = whole.manifest["progress"]
+    return found | {
+        "step": whole.manifest["step"],
+        "updates": whole.manifest["updates"],
+        "finished": whole.manifest["step"] >= config.steps,
+        "best_mean": progress["best_mean"],
+        "best_step": progress["best_step"],
+        "bit_exact": not progress["not_bit_exact"],
+        "not_bit_exact": progress["not_bit_exact"],
+        "made_by": whole.manifest["made_by"],
+        "digest": checkpoint.digest(whole, folder),
+    }

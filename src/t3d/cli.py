@@ -1,4 +1,4 @@
-"""The command line: t3d train, resume, eval, record, plot, presets.
+"""The command line: t3d train, resume, inspect, eval, record, plot, presets.
 
 Nothing heavy is imported before a command needs it, so that help answers at once.
 """
@@ -106,6 +106,44 @@ def resume(words: list[str]) -> int:
     return _end(go_on(asked.run, asked.steps, console), console, video=asked.video)
 
 
+def inspect(words: list[str]) -> int:
+    """Say what a run is, where it stands, and whether its files are whole."""
+    from tyro.conf import Positional, arg
+
+    @dataclass(frozen=True)
+    class InspectOptions:
+        run: Annotated[str, arg(metavar="RUN", help="a run folder"), Positional]
+        json: Annotated[bool, arg(help="print one JSON object")] = False
+
+    asked = _parse(InspectOptions, words, "inspect", inspect.__doc__)
+    from t3d.api import inspect as look
+    from t3d.files import size
+    from t3d.run.folder import RunFolder
+
+    found = look(asked.run)
+    if asked.json:
+        print(json.dumps(found))
+        return 0
+    print(f"{found['run']}: {found['env']}, seed {found['seed']}, engine {found['engine']}")
+    done = found["step"]
+    if done is None:
+        print("no whole checkpoint yet")
+    else:
+        state = "being trained" if found["training"] else "finished" if found["finished"] else ""
+        where = f"step {done:,} of {found['steps']:,}, {found['updates']:,} updates"
+        print(f"{where}{f', {state}' if state else ''}")
+        if found["best_mean"] is not None:
+            print(f"best evaluation {found['best_mean']:,.2f}, at step {found['best_step']:,}")
+        why = "; ".join(found["not_bit_exact"])
+        print("bit-exact" if found["bit_exact"] else f"not bit-exact: {why}")
+        print(f"digest {found['digest']}")
+    for name, facts in found["checkpoints"].items():
+        print(f"  {name}  {'whole, ' + size(facts['bytes']) if facts['whole'] else facts['why']}")
+    if done is not None and not found["training"] and not found["finished"]:
+        print(f"go on with: {_as_typed()} resume {RunFolder(asked.run)}")
+    return 0
+
+
 def evaluate(words: list[str]) -> int:
     """Play noiseless episodes with a run's agent: mean, std, each return."""
     from tyro.conf import Positional, arg
@@ -198,6 +236,7 @@ def presets(words: list[str]) -> int:
 _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "train": train,
     "resume": resume,
+    "inspect": inspect,
     "eval": evaluate,
     "record": record,
     "plot": plot,

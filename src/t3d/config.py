@@ -83,7 +83,7 @@ class Config:
     checkpoint_every: int = _knob(
         50_000, "steps between checkpoints; 0 for none before the end", least=0, most=10**12
     )
-    keep_checkpoints: int = _knob(2, "newest checkpoints to keep", least=1, most=10**6)
+    keep_checkpoints: int = _knob(2, "newest checkpoints to keep", least=2, most=10**6)
 
     # Where to compute.
     engine: Literal["auto", "reference", "fused"] = _knob(

@@ -1,6 +1,8 @@
 import dataclasses
+import itertools
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -8,10 +10,11 @@ from typing import Any
 import broken_envs
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 import t3d
 from conftest import TINY, metrics_without_time, read_json, same_bits, whole_state
-from t3d.run.folder import RunFolder
+from t3d.run.folder import RunFolder, versions
 from t3d.run.train import Run
 
 
@@ -139,10 +142,15 @@ def test_a_run_on_an_environment_that_is_not_deterministic_goes_on_and_says_so(
     tiny(tmp_path / "run", env=broken_envs.Lottery, steps=48)
     t3d.resume(tmp_path / "run", steps=90)
     said = capsys.readouterr().out
-    assert "environment [0] is not deterministic: begins a new episode" in said
+    assert "environment 0 is not deterministic: it begins a new episode" in said
+    found = t3d.inspect(tmp_path / "run")
+    assert not found["bit_exact"]
+    assert found["not_bit_exact"] == [
+        "at step 48 environment 0 is not deterministic: it begins a new episode"
+    ]
     lengths = [e["length"] for e in records(tmp_path / "run", "episode")]
     assert lengths == [5] * 17  # the one that broke after 3 steps is nowhere counted
-    assert len(whole_state(tmp_path / "run")["memory.reward"]) == 90
+    assert len(whole_state(tmp_path / "run")["memory-000.reward"]) == 90
 
 
 def test_a_kill_between_checkpoints_loses_no_line_and_doubles_none(tmp_path: Path) -> None:
@@ -271,19 +279,128 @@ def test_damaged_files_are_named_and_left_as_they_are(tmp_path: Path) -> None:
         t3d.resume(run, steps=90, quiet=True)
     metrics.write_bytes(lines)
 
-    for name, damage in (
-        ("progress.json", b"{}"),
-        ("progress.json", b"[]"),
+    assert t3d.inspect(run)["checkpoints"]["step-000000000060"]["whole"]
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("manifest.json", b"{}"),
+        ("manifest.json", b"[]"),
         ("collector.safetensors", b"12345678"),
-        ("memory.safetensors", b""),
+        ("memory-000.safetensors", b""),
         ("agent.safetensors", b"\x80\x04pickle"),
+        ("more.safetensors", b""),
+    ],
+)
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(
+    tmp_path: Path, name: str, damage: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiny(tmp_path / "whole", steps=90)
+    run = tmp_path / "run"
+    tiny(run)
+    (run / "checkpoints" / "step-000000000060" / name).write_bytes(damage)
+    found = t3d.inspect(run)
+    assert found["step"] == 40
+    assert name in found["checkpoints"]["step-000000000060"]["why"]
+    t3d.resume(run, steps=90)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "back to the checkpoint of step 40" in said
+    assert t3d.inspect(run)["digest"] == t3d.inspect(tmp_path / "whole")["digest"]
+    assert same_bits(tmp_path / "whole", run)
+
+
+def test_a_run_without_any_checkpoint_begins_again(tmp_path: Path) -> None:
+    tiny(tmp_path / "whole")
+    tiny(tmp_path / "early")
+    for checkpoint in RunFolder(tmp_path / "early").all_checkpoints():
+        shutil.rmtree(checkpoint)  # as if it had been killed before the first
+    t3d.resume(tmp_path / "early", quiet=True)
+    assert t3d.inspect(tmp_path / "early")["digest"] == t3d.inspect(tmp_path / "whole")["digest"]
+
+
+def test_when_no_checkpoint_is_whole_every_damaged_file_is_named(tmp_path: Path) -> None:
+    tiny(tmp_path / "run")
+    for checkpoint in RunFolder(tmp_path / "run").all_checkpoints():
+        (checkpoint / "agent.safetensors").write_bytes(b"")
+    with pytest.raises(t3d.T3DError, match=r"no checkpoint of .* is whole: .*60.*damaged.*; .*40"):
+        t3d.resume(tmp_path / "run", steps=90, quiet=True)
+
+
+def test_unchanged_pieces_are_linked_from_the_checkpoint_before_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("t3d.run.checkpoint._PIECE", 10 * 36)  # ten rows of the pendulum's
+    run = tmp_path / "run"
+    tiny(run, steps=100, keep_checkpoints=5)
+    inodes = {
+        checkpoint.name[-3:]: {file.name: file.stat().st_ino for file in checkpoint.iterdir()}
+        for checkpoint in RunFolder(run).all_checkpoints()
+    }
+    shared = {name for name in inodes["100"] if inodes["100"][name] == inodes["060"].get(name)}
+    assert shared == {f"memory-{i:03d}.safetensors" for i in range(6)}  # 60 of 100 rows
+    for one, other in itertools.pairwise(inodes):
+        assert not set(inodes[one].values()) & set(inodes[other].values())
+    t3d.resume(run, steps=110, quiet=True)
+    tiny(tmp_path / "whole", steps=110, keep_checkpoints=5)
+    assert same_bits(run, tmp_path / "whole")
+
+
+@pytest.mark.parametrize("capacity", [10, 25, 30, 37])
+def test_pieces_of_a_memory_that_has_gone_round_are_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capacity: int
+) -> None:
+    monkeypatch.setattr("t3d.run.checkpoint._PIECE", 4 * 36)
+    knobs = {"capacity": capacity, "checkpoint_every": 7, "keep_checkpoints": 20}
+    tiny(tmp_path / "parts", steps=90, **knobs)
+    monkeypatch.undo()
+    tiny(tmp_path / "whole", steps=90, **knobs)
+    for parts, whole in zip(
+        RunFolder(tmp_path / "parts").all_checkpoints(),
+        RunFolder(tmp_path / "whole").all_checkpoints(),
     ):
-        whole = (newest / name).read_bytes()
-        (newest / name).write_bytes(damage)
-        with pytest.raises(t3d.T3DError, match=f"{newest.name}"):
-            t3d.resume(run, steps=90, quiet=True)
-        (newest / name).write_bytes(whole)
-    t3d.resume(run, steps=90, quiet=True)
+        pieces = [load_file(file) for file in sorted(parts.glob("memory-*"))]
+        for name, array in load_file(whole / "memory-000.safetensors").items():
+            together = np.concatenate([piece[name] for piece in pieces])
+            np.testing.assert_array_equal(together, array)
+
+
+def test_a_second_trainer_of_a_run_is_refused(tmp_path: Path) -> None:
+    config = t3d.Config.from_dict({"env": "Pendulum-v1", **TINY})
+    folder = RunFolder(tmp_path / "run")
+    run = Run.start(config, config.env, folder, about={})
+    try:
+        assert t3d.inspect(folder.path)["training"]
+        with pytest.raises(t3d.T3DError, match=f"in use by process {os.getpid()} on"):
+            t3d.resume(folder.path, quiet=True)
+    finally:
+        run.close()
+    assert not t3d.inspect(folder.path)["training"]
+    t3d.resume(folder.path, quiet=True)
+
+
+def test_what_does_not_fit_on_the_disk_is_refused_before_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: free)
+    with pytest.raises(
+        t3d.T3DError, match=r"of this run may take .* kB and .* has 1 kB; free some"
+    ):
+        tiny(tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_has_changed_since_the_checkpoint_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiny(tmp_path / "run")
+    now = versions()
+    monkeypatch.setattr("t3d.run.checkpoint.versions", lambda: now | {"torch": "9.9"})
+    t3d.resume(tmp_path / "run", steps=90)
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"torch was {now['torch']}, is 9.9: from here on not bit for bit" in said
+    assert not t3d.inspect(tmp_path / "run")["bit_exact"]
 
 
 @pytest.mark.parametrize(

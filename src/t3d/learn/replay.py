@@ -10,6 +10,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from torch import Tensor
 
+from t3d import files
 from t3d.errors import T3DError
 from t3d.numbers import all_finite, as_floats
 
@@ -56,6 +57,7 @@ class ReplayBuffer:
         self.action = np.zeros((capacity, action_dim), np.float32)
         self.reward = np.zeros(capacity, np.float32)
         self.done = np.zeros(capacity, np.float32)
+        self.added = 0  # transitions so far, those included that were overwritten
         self.position = 0  # the row that the next `add` writes
         self.size = 0
 
@@ -100,8 +102,13 @@ class ReplayBuffer:
             where = (self.position + np.arange(rows)) % self.capacity
         for name, value in zip(Batch._fields, values):
             getattr(self, name)[where] = value
-        self.position = (self.position + rows) % self.capacity
-        self.size = min(self.size + rows, self.capacity)
+        self.restore(self.added + rows)
+
+    def restore(self, added: int) -> None:
+        """Count as if so many had been added. The rows themselves are `put`."""
+        self.added = added
+        self.position = added % self.capacity
+        self.size = min(added, self.capacity)
 
     def check_draw(self, batch_size: int) -> None:
         """Refuse what cannot be drawn."""
@@ -123,29 +130,43 @@ class ReplayBuffer:
 
     def state_dict(self) -> dict[str, Array]:
         """What is stored, as plain arrays (views, not copies)."""
-        stored = {name: store[: self.size] for name, store in self._fields().items()}
-        return {**stored, "position": np.array(self.position)}
+        return {**self.rows(0, self.size), "added": np.array(self.added)}
+
+    @property
+    def row_bytes(self) -> int:
+        """What one transition takes."""
+        return sum(store[:1].nbytes for store in self._fields().values())
+
+    def rows(self, low: int, high: int) -> dict[str, Array]:
+        """Some rows as they are stored (views, not copies)."""
+        return {name: store[low:high] for name, store in self._fields().items()}
+
+    def put(self, low: int, high: int, arrays: dict[str, Array]) -> None:
+        """Take over what `rows` gave; it must fit this memory."""
+        missing = set(Batch._fields) - arrays.keys()
+        if missing:
+            raise T3DError(f"the stored memory lacks {', '.join(sorted(missing))}")
+        for name, store in self._fields().items():
+            shape = (high - low, *store.shape[1:])
+            if arrays[name].shape != shape or arrays[name].dtype != store.dtype:
+                found = f"{arrays[name].dtype}{arrays[name].shape}"
+                raise T3DError(f"stored {name} is {found}; expected {store.dtype}{shape}")
+        for name, store in self._fields().items():
+            store[low:high] = arrays[name]
 
     def load_state_dict(self, arrays: dict[str, Array]) -> None:
         """Take over what `state_dict` gave; it must fit this memory."""
-        missing = {*Batch._fields, "position"} - arrays.keys()
-        if missing:
-            raise T3DError(f"the stored memory lacks {', '.join(sorted(missing))}")
-        size, position = len(arrays["reward"]), int(arrays["position"])
+        if not {"added", "reward"} <= arrays.keys():
+            raise T3DError("the stored memory lacks added or reward")
+        size, added = len(arrays["reward"]), int(arrays["added"])
         if size > self.capacity:
             raise T3DError(f"{size} stored transitions; expected at most {self.capacity}")
         # A full memory goes on anywhere, one that is not full behind its last row.
-        if not (0 <= position < self.capacity if size == self.capacity else position == size):
-            advice = f"a memory of {size} rows cannot go on there with capacity {self.capacity}"
-            raise T3DError(f"stored position is {position}; {advice}")
-        for name, store in self._fields().items():
-            if arrays[name].shape != (size, *store.shape[1:]) or arrays[name].dtype != store.dtype:
-                found = f"{arrays[name].dtype}{arrays[name].shape}"
-                wanted = f"{store.dtype}{(size, *store.shape[1:])}"
-                raise T3DError(f"stored {name} is {found}; expected {wanted}")
-        for name, store in self._fields().items():
-            store[:size] = arrays[name]
-        self.size, self.position = size, position
+        if size != min(added, self.capacity):
+            advice = f"capacity is {self.capacity}; expected as many as fit"
+            raise T3DError(f"{size} stored transitions of {added} added; {advice}")
+        self.put(0, size, arrays)
+        self.restore(added)
 
     def save(self, path: str | Path) -> None:
         """Write what is stored to a safetensors file."""
@@ -158,8 +179,9 @@ class ReplayBuffer:
     def load(self, path: str | Path) -> None:
         """Read what `save` wrote. No code in the file can run."""
         try:
+            files.header(Path(path).resolve())
             arrays = load_file(path)
-        except (OSError, SafetensorError) as error:
+        except (OSError, SafetensorError, T3DError) as error:
             raise T3DError(f"{path} is not a stored memory: {error}") from error
         self.load_state_dict(arrays)
 

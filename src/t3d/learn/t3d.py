@@ -6,6 +6,7 @@ Methods", 2018. Every step is explained, with a picture, in docs/fifteen-steps.m
 
 import copy
 import dataclasses
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -14,11 +15,12 @@ from typing import Any, Self, SupportsFloat
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
+from t3d import files
 from t3d.config import Config
 from t3d.errors import T3DError
 from t3d.learn.networks import Actor, Critic
@@ -212,8 +214,8 @@ class T3D:
         for name, stream in streams.items():
             setattr(self, name, stream)
 
-    def save(self, path: str | Path) -> None:
-        """Write the whole agent to one safetensors file; `load` needs nothing else."""
+    def to_bytes(self) -> bytes:
+        """The whole agent as a safetensors file."""
         about = {
             "state_dim": self.state_dim,
             "low": self.low.tolist(),
@@ -222,23 +224,28 @@ class T3D:
             "config": dataclasses.asdict(self.config),
         }
         tensors = {key: value.cpu() for key, value in self.state_dict().items()}
+        return save(tensors, metadata={"t3d": json.dumps(about)})
+
+    def save(self, path: str | Path) -> None:
+        """Write the whole agent to one safetensors file; `load` needs nothing else."""
         try:
-            save_file(tensors, path, metadata={"t3d": json.dumps(about)})
-        except (OSError, SafetensorError) as error:
+            files.replace(Path(path), self.to_bytes())
+        except OSError as error:
             raise T3DError(f"agent {path} cannot be written: {error}") from error
 
     @classmethod
     def load(cls, path: str | Path, device: str | None = None) -> Self:
         """Read what `save` wrote, onto its own device or another. No code in the file can run."""
         try:
-            with safe_open(path, framework="pt") as file:
-                about: dict[str, Any] = json.loads(file.metadata()["t3d"])
-                state = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            header = files.header(Path(path).resolve())
+            about: dict[str, Any] = json.loads(header.metadata["t3d"])
             config = Config.from_dict(about["config"])
+            _check_size(header.numbers, about["state_dim"], len(about["low"]), config.hidden)
+            state = load_file(path)
             config = dataclasses.replace(config, device=device or config.device)
             dtype = {"float32": torch.float32, "float64": torch.float64}[about["dtype"]]
             agent = cls(about["state_dim"], about["low"], about["high"], config, dtype=dtype)
-        except (OSError, SafetensorError, KeyError, TypeError, json.JSONDecodeError) as error:
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise T3DError(f"{path} is not a T3D agent: {error}") from error
         agent.load_state_dict(state)
         return agent
@@ -246,6 +253,17 @@ class T3D:
 
 _ADAM = ("step", "exp_avg", "exp_avg_sq")
 _STREAMS: tuple[Purpose, ...] = ("sampling", "smoothing")
+
+
+def _check_size(numbers: int, state_dim: int, action_dim: int, hidden: tuple[int, ...]) -> None:
+    """Refuse a file that asks for networks of another size than it holds, before any is made."""
+    inputs = state_dim + action_dim
+    networks = [(state_dim, *hidden, action_dim), (inputs, *hidden, 1), (inputs, *hidden, 1)]
+    pairs = [pair for sizes in networks for pair in itertools.pairwise(sizes)]
+    weights = sum((ins + 1) * outs for ins, outs in pairs)
+    # Each parameter, its target, Adam's two moments of it; a count per array; and what is left.
+    if numbers != 4 * weights + 2 * len(pairs) + 1 + 6 * len(_STREAMS):
+        raise T3DError(f"it holds {numbers:,} numbers; its config asks for {4 * weights:,} or so")
 
 
 def _stream(state: dict[str, Tensor], name: Purpose) -> np.random.Generator:

@@ -1,21 +1,43 @@
-"""The whole state of a run in a folder of plain files: safetensors and JSON, never pickle."""
+"""The whole state of a run at one step: a folder that is never changed once it is there.
 
+checkpoints/step-000000050000/
+  manifest.json             what this is, and a SHA-256 of every other file and of itself
+  agent.safetensors         networks, targets, Adam, counters, random streams
+  best.safetensors          the agent with the best evaluation so far
+  collector.safetensors     where each environment stands, and its random streams
+  memory-000.safetensors    the replay memory in pieces of a few megabytes
+
+A piece that has not changed is linked, not written again: from the checkpoint before the last,
+so that no two neighbours share a file and one damaged file never takes both.
+"""
+
+import hashlib
 import json
 import os
+import platform
+import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
+from safetensors.numpy import save as to_bytes
 
+from t3d import files
 from t3d.errors import T3DError
 from t3d.learn.replay import ReplayBuffer
 from t3d.learn.t3d import T3D
 from t3d.play.collect import Collector
-from t3d.run.folder import RunFolder
+from t3d.run.folder import Record, RunFolder, versions
+
+FORMAT = 1
+_PIECE = 4 * 2**20  # bytes of a piece of the memory, about
+_NAMES = re.compile(r"(agent|best|collector|memory-\d{3,9})\.safetensors")
 
 
 class Progress(NamedTuple):
@@ -26,7 +48,7 @@ class Progress(NamedTuple):
     evaluated_at: int
     measured: dict[str, float]
     seconds: float
-    metrics_bytes: int
+    not_bit_exact: list[str]  # why, since when; empty while it is
 
 
 def save(
@@ -35,55 +57,260 @@ def save(
     memory: ReplayBuffer,
     collector: Collector,
     progress: Progress,
+    metrics: Record,
     keep: int,
 ) -> Path:
     """Write a checkpoint beside the others, whole or not at all, and drop those over `keep`."""
     final = folder.checkpoints / f"step-{collector.steps:012d}"
-    aside = folder.checkpoints / f".writing-{final.name}"
     if final.exists():  # the same step of the same run has the same bits
         return final
+    aside = folder.checkpoints / f".writing-{final.name}"
     try:
+        _sweep(folder)
+        os.mkdir(aside)
+        listed = _write_parts(aside, folder, agent, memory, collector)
+        rows = piece_rows(memory)
+        manifest = {
+            "format": FORMAT,
+            "step": collector.steps,
+            "updates": agent.updates,
+            "made_by": made_by(agent),
+            "progress": progress._asdict(),
+            "metrics": metrics,
+            "memory": {"added": memory.added, "capacity": memory.capacity, "piece_rows": rows},
+            "files": listed,
+        }
+        files.write(aside / "manifest.json", _sealed(manifest))
+        files.flush_folder(aside)
+        os.rename(aside, final)
+        files.flush_folder(folder.checkpoints)
+    except (OSError, SafetensorError, T3DError) as error:
         shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir(parents=True)
-        agent.save(aside / "agent.safetensors")
-        memory.save(aside / "memory.safetensors")
-        arrays = {k: np.asarray(v, order="C") for k, v in collector.state_dict().items()}
-        save_file(arrays, aside / "collector.safetensors")
-        (aside / "progress.json").write_text(json.dumps(progress._asdict()) + "\n")
-        for file in aside.iterdir():
-            _flush(file)
-        aside.rename(final)
-        _flush(folder.checkpoints)
-    except BaseException as error:
+        raise T3DError(f"checkpoint {final} cannot be written: {error}") from error
+    except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
-        if isinstance(error, (OSError, SafetensorError, T3DError)):
-            raise T3DError(f"checkpoint {final} cannot be written: {error}") from error
         raise
-    for old in sorted(folder.checkpoints.glob("step-*"))[:-keep]:
-        shutil.rmtree(old)
+    for old in folder.all_checkpoints()[:-keep]:
+        gone = old.with_name(f".pruned-{old.name}")
+        os.rename(old, gone)
+        shutil.rmtree(gone)
     return final
 
 
-def load(path: Path, agent: T3D, memory: ReplayBuffer, collector: Collector) -> Progress:
+def _sweep(folder: RunFolder) -> None:
+    """Remove what a killed process left half written or half removed."""
+    for left in (*folder.checkpoints.glob(".writing-*"), *folder.checkpoints.glob(".pruned-*")):
+        shutil.rmtree(left)
+
+
+def _write_parts(
+    aside: Path, folder: RunFolder, agent: T3D, memory: ReplayBuffer, collector: Collector
+) -> Record:
+    """All files but the manifest, and what it is to say of them."""
+    arrays = {name: np.asarray(a, order="C") for name, a in collector.state_dict().items()}
+    contents = {"agent": agent.to_bytes(), "collector": to_bytes(arrays)}
+    if folder.best_agent.is_file():
+        contents["best"] = folder.best_agent.read_bytes()
+    before = _before_last(folder)
+    unchanged = {} if before is None else _unchanged_pieces(memory, before[1])
+    spans = {_piece_name(i): span for i, span in enumerate(_spans(memory))}
+    fresh = {name: span for name, span in spans.items() if name not in unchanged}
+    numbers = sum(high - low for low, high in fresh.values()) * memory.row_bytes
+    files.need_room(aside, numbers + sum(map(len, contents.values())), "this checkpoint")
+
+    listed: Record = {}
+    for name, content in contents.items():
+        _write_part(aside, f"{name}.safetensors", content, listed)
+    for name, (low, high) in spans.items():
+        if before is not None and name in unchanged:
+            try:
+                os.link(before[0] / name, aside / name)
+                listed[name] = unchanged[name]
+                continue
+            except OSError:  # not every disk has links: then it is written once more
+                pass
+        _write_part(aside, name, to_bytes(memory.rows(low, high)), listed)
+    return listed
+
+
+def _write_part(aside: Path, name: str, content: bytes, listed: Record) -> None:
+    files.write(aside / name, content)
+    listed[name] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def piece_rows(memory: ReplayBuffer) -> int:
+    """How many rows of a memory make a piece."""
+    return max(1, _PIECE // memory.row_bytes)
+
+
+def _piece_name(index: int) -> str:
+    return f"memory-{index:03d}.safetensors"
+
+
+def _spans(memory: ReplayBuffer) -> Iterator[tuple[int, int]]:
+    """First row, and one after the last, of every piece."""
+    rows = piece_rows(memory)
+    for low in range(0, memory.size, rows):
+        yield low, min(low + rows, memory.size)
+
+
+def _before_last(folder: RunFolder) -> tuple[Path, Record] | None:
+    """The checkpoint before the last and its manifest, if it can be read."""
+    found = folder.all_checkpoints()
+    if len(found) < 2:
+        return None
+    try:
+        return found[-2], manifest_of(found[-2])
+    except T3DError:
+        return None
+
+
+def _unchanged_pieces(memory: ReplayBuffer, manifest: Record) -> Record:
+    """The pieces of an earlier checkpoint that hold what the memory holds now."""
+    then = manifest["memory"]
+    new = memory.added - then["added"]
+    rows = piece_rows(memory)
+    if (then["capacity"], then["piece_rows"]) != (memory.capacity, rows) or new < 0:
+        return {}
+    first = then["added"] % memory.capacity  # rows written since begin here, and may wrap round
+    size_then = min(then["added"], memory.capacity)
+    unchanged = {}
+    for i, (low, high) in enumerate(_spans(memory)):
+        ends_early = high > size_then
+        # How far behind the first written row the piece's first row lies, round the ring.
+        distance = (low - first) % memory.capacity
+        written = distance < new or (distance + (high - low) > memory.capacity and new > 0)
+        if not ends_early and not written and _piece_name(i) in manifest["files"]:
+            unchanged[_piece_name(i)] = manifest["files"][_piece_name(i)]
+    return unchanged
+
+
+def _sealed(manifest: Record) -> bytes:
+    """A manifest as text, with a SHA-256 of its own: a changed character shows."""
+    text = json.dumps(manifest, sort_keys=True)
+    seal = hashlib.sha256(text.encode()).hexdigest()
+    return (json.dumps(manifest | {"sha256": seal}, sort_keys=True, indent=1) + "\n").encode()
+
+
+def manifest_of(path: Path) -> Record:
+    """What a checkpoint says of itself, if nothing has changed it."""
+    manifest = files.read_json(path / "manifest.json")
+    seal = manifest.pop("sha256", None)
+    if manifest.get("format") != FORMAT:
+        advice = f"this version of t3d reads format {FORMAT}"
+        found = manifest.get("format")
+        raise T3DError(f"{path / 'manifest.json'} has format {found!r}; {advice}")
+    if (path / "manifest.json").read_bytes() != _sealed(manifest) or seal is None:
+        raise T3DError(f"{path / 'manifest.json'} is damaged: it does not fit its own SHA-256")
+    return manifest
+
+
+def check(path: Path) -> Record:
+    """The manifest of a checkpoint that is whole; an error names the file that is not."""
+    manifest = manifest_of(path)
+    listed: Record = manifest["files"]
+    there = set(os.listdir(path)) - {"manifest.json"}
+    for name in sorted(there ^ listed.keys()):
+        which = "missing" if name in listed else "not in the manifest"
+        raise T3DError(f"{path / name} is {which}")
+    for name, facts in listed.items():
+        if not _NAMES.fullmatch(name):
+            raise T3DError(f"{path / name} is no file of a checkpoint")
+        if files.regular_size(path / name) != facts["bytes"]:
+            raise T3DError(f"{path / name} is damaged: it has another size than the manifest says")
+        if files.hash_of(path / name) != facts["sha256"]:
+            raise T3DError(f"{path / name} is damaged: it does not fit its SHA-256")
+    return manifest
+
+
+class Whole(NamedTuple):
+    """The newest checkpoint that nothing is wrong with."""
+
+    path: Path
+    manifest: Record
+    damaged: dict[Path, str]  # newer ones, and what is wrong with each
+
+
+def newest_whole(folder: RunFolder) -> Whole | None:
+    """The checkpoint to go on from; None if the run has not come to its first."""
+    damaged: dict[Path, str] = {}
+    for path in reversed(folder.all_checkpoints()):
+        try:
+            return Whole(path, check(path), damaged)
+        except T3DError as error:
+            damaged[path] = str(error)
+    if damaged:
+        raise T3DError(f"no checkpoint of {folder.path} is whole: {'; '.join(damaged.values())}")
+    return None
+
+
+def set_aside(damaged: Path) -> None:
+    """Take a damaged checkpoint out of the way of those to come, without removing it."""
+    shutil.rmtree(damaged.with_name(f".damaged-{damaged.name}"), ignore_errors=True)
+    os.rename(damaged, damaged.with_name(f".damaged-{damaged.name}"))
+
+
+def load(
+    whole: Whole, folder: RunFolder, agent: T3D, memory: ReplayBuffer, collector: Collector
+) -> Progress:
     """Put agent, memory and collector where the checkpoint was taken; returns the progress."""
+    path, manifest = whole.path, whole.manifest
     try:
         saved = T3D.load(path / "agent.safetensors", device=agent.config.device)
-        arrays: dict[str, NDArray[Any]] = load_file(path / "collector.safetensors")
-        progress = Progress(**json.loads((path / "progress.json").read_text()))
         agent.load_state_dict(saved.state_dict())
-        memory.load(path / "memory.safetensors")
-        collector.load_state_dict(arrays)
-    except (OSError, ValueError, TypeError, KeyError, SafetensorError) as error:
+        if manifest["memory"]["capacity"] != memory.capacity:
+            stored = manifest["memory"]["capacity"]
+            raise T3DError(f"{path} has capacity {stored}; config.json says {memory.capacity}")
+        memory.restore(manifest["memory"]["added"])
+        for i, (low, high) in enumerate(_spans(memory)):
+            memory.put(low, high, _arrays(path / _piece_name(i)))
+        collector.load_state_dict(_arrays(path / "collector.safetensors"))
+        if "best.safetensors" in manifest["files"]:
+            files.replace(folder.best_agent, (path / "best.safetensors").read_bytes())
+        else:
+            folder.best_agent.unlink(missing_ok=True)
+        return Progress(**manifest["progress"])
+    except (OSError, ValueError, TypeError, KeyError, IndexError, SafetensorError) as error:
         if isinstance(error, T3DError):
             raise
         raise T3DError(f"checkpoint {path} cannot be read: {error}") from error
-    return progress
 
 
-def _flush(path: Path) -> None:
-    """Wait until the disk has it."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+    files.header(path)
+    arrays: dict[str, NDArray[Any]] = load_file(path)
+    return arrays
+
+
+def made_by(agent: T3D) -> Record:
+    """What the bits of a run depend on besides its config."""
+    found: Record = versions()
+    found["processor"] = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+    found["engine"] = type(agent).__name__
+    found["device"] = str(agent.device)
+    if type(agent) is T3D:  # PyTorch's sums depend on how many share them
+        found["threads"] = torch.get_num_threads()
+    return found
+
+
+def differences(manifest: Record, agent: T3D) -> list[str]:
+    """What is different from when a checkpoint was made, so that bits may differ from here on."""
+    then, now = manifest["made_by"], made_by(agent)
+    changed = [name for name in sorted(then.keys() | now.keys()) if then.get(name) != now.get(name)]
+    return [f"{name} was {then.get(name, 'none')}, is {now.get(name, 'none')}" for name in changed]
+
+
+def digest(whole: Whole, folder: RunFolder) -> str:
+    """A SHA-256 of all state and of the metrics, less what a clock measured."""
+    total = hashlib.sha256()
+    for name in sorted(whole.manifest["files"]):
+        for key, array in sorted(_arrays(whole.path / name).items()):
+            total.update(f"{name} {key} {array.dtype} {array.shape}\n".encode())
+            total.update(np.ascontiguousarray(array).data)
+    progress = {k: v for k, v in whole.manifest["progress"].items() if k != "seconds"}
+    about = {k: whole.manifest[k] for k in ("step", "updates", "memory")}
+    total.update(json.dumps([about, progress], sort_keys=True).encode())
+    for record in folder.metrics(until=whole.manifest["metrics"]["bytes"]):
+        timeless = {k: v for k, v in record.items() if k not in ("seconds", "steps_per_second")}
+        total.update(json.dumps(timeless, sort_keys=True).encode())
+    return total.hexdigest()

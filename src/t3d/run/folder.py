@@ -3,18 +3,29 @@
 config.json          every knob
 run.json             the command, the preset and the versions that made it
 metrics.jsonl        one JSON object per line: episodes, training, evaluations
+lock                 held by the process that trains; free again when that ends
 tensorboard/         the same for TensorBoard
 best.safetensors     the agent with the best evaluation so far
 checkpoints/         the whole state of the run at some steps
 """
 
+import hashlib
 import json
 import os
+import platform
 import shlex
 from collections.abc import Iterator
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+try:
+    import fcntl
+except ImportError:  # pragma: no cover, not on Windows
+    fcntl = None  # type: ignore[assignment]
+
+from t3d import files
 from t3d.config import Config
 from t3d.errors import T3DError
 
@@ -32,28 +43,28 @@ class RunFolder:
         self.tensorboard = self.path / "tensorboard"
 
     def create(self, config: Config, about: Record) -> None:
-        """Make the folder on disk. One that exists is never touched."""
-        try:
-            self.path.mkdir(parents=True)
-            self.checkpoints.mkdir()
-            self.write_config(config)
-            (self.path / "run.json").write_text(json.dumps(about, indent=2) + "\n")
-            self.metrics_path.touch()
-        except FileExistsError as error:
+        """Make the folder on disk, whole or not at all. One that exists is never touched."""
+        if self.path.exists() or self.path.is_symlink():
             advice = "choose another with --run"
             if (self.path / "config.json").is_file():
                 advice += f", or go on with it: t3d resume {self}"
-            raise T3DError(f"run folder {self.path} exists; {advice}") from error
+            raise T3DError(f"run folder {self.path} exists; {advice}")
+        aside = RunFolder(self.path.with_name(f".{self.path.name}-{os.getpid()}"))
+        try:
+            aside.checkpoints.mkdir(parents=True)
+            aside.write_config(config)
+            files.write(aside.path / "run.json", (json.dumps(about, indent=2) + "\n").encode())
+            files.write(aside.metrics_path, b"")
+            os.rename(aside.path, self.path)
+            files.flush_folder(self.path.parent)
         except OSError as error:
             reason = error.strerror or str(error)
             raise T3DError(f"run folder {self.path} cannot be written: {reason}") from error
 
     def write_config(self, config: Config) -> None:
         """Write config.json, whole or not at all."""
-        aside = self.path / "config.json.writing"
         try:
-            aside.write_text(config.to_json())
-            aside.replace(self.path / "config.json")
+            files.replace(self.path / "config.json", config.to_json().encode())
         except OSError as error:
             raise T3DError(f"{self.path / 'config.json'} cannot be written: {error}") from error
 
@@ -93,19 +104,15 @@ class RunFolder:
         return self._json("run.json")
 
     def _json(self, name: str) -> Record:
-        path = self.path / name
-        try:
-            values = json.loads(path.read_text())
-        except (OSError, ValueError) as error:
-            raise T3DError(f"{path} cannot be read: {error}") from error
-        if not isinstance(values, dict):
-            raise T3DError(f"{path} is not a JSON object")
-        return values
+        return files.read_json(self.path / name)
 
-    def metrics(self, kind: str | None = None) -> Iterator[Record]:
-        """The records of metrics.jsonl, all or of one kind, without a half-written last line."""
+    def metrics(self, kind: str | None = None, until: int | None = None) -> Iterator[Record]:
+        """The records of metrics.jsonl, all or of one kind, without a half-written last line.
+
+        Those of the first `until` bytes, if that is given.
+        """
         try:
-            lines = self.metrics_path.read_text().split("\n")
+            lines = self.metrics_path.read_bytes()[:until].decode().split("\n")
         except (OSError, ValueError) as error:
             raise T3DError(f"{self.metrics_path} cannot be read: {error}") from error
         for number, line in enumerate(lines[:-1], start=1):
@@ -123,20 +130,62 @@ class RunFolder:
 
     def newest_checkpoint(self) -> Path | None:
         """The checkpoint with the most steps; None if there is none."""
-        found = sorted(self.checkpoints.glob("step-*"))
+        found = self.all_checkpoints()
         return found[-1] if found else None
 
-    def newest_step(self) -> int:
-        """The step of the newest checkpoint."""
-        newest = self.newest_checkpoint()
-        if newest is None:
-            raise T3DError(f"{self.path} has no checkpoint to go on from; train it anew")
-        return int(newest.name.removeprefix("step-"))
+    def all_checkpoints(self) -> list[Path]:
+        """The checkpoints, the oldest first."""
+        return sorted(self.checkpoints.glob("step-*"))
 
     def last_agent(self) -> Path | None:
         """The agent of the newest checkpoint."""
         newest = self.newest_checkpoint()
         return newest / "agent.safetensors" if newest else None
+
+
+def versions() -> Record:
+    """What is installed of that which the bits of a run depend on."""
+    found = {"python": platform.python_version()}
+    for package in ("t3d", "torch", "numpy", "numba", "gymnasium", "mujoco", "box2d"):
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
+
+
+class Lock:
+    """Held by the process that trains a run; when that ends, however it ends, it is free."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        """Take it, or say who has it."""
+        self._path = folder.path / "lock"
+        try:
+            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise T3DError(f"{self._path} cannot be written: {error}") from error
+        if fcntl is None:  # pragma: no cover, not on Windows
+            return
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(self._descriptor, 200, 0).decode(errors="replace") or "another"
+            os.close(self._descriptor)
+            advice = "stop that one, or train elsewhere with --run"
+            raise T3DError(f"{folder.path} is in use by process {holder}; {advice}") from error
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, f"{os.getpid()} on {platform.node()}".encode(), 0)
+
+    def release(self) -> None:
+        """Let it go."""
+        os.close(self._descriptor)
+
+
+def is_locked(folder: RunFolder) -> bool:
+    """Whether a process trains the run just now."""
+    try:
+        Lock(folder).release()
+    except T3DError:
+        return True
+    return False
 
 
 class MetricsFile:
@@ -148,6 +197,7 @@ class MetricsFile:
             if self._path.stat().st_size < start:
                 raise T3DError(f"{self._path} is shorter than the checkpoint says: lines are lost")
             os.truncate(self._path, start)
+            self._hash = hashlib.sha256(self._path.read_bytes())
             self._file = self._path.open("a")
         except OSError as error:
             raise T3DError(f"{self._path} cannot be written: {error}") from error
@@ -155,14 +205,21 @@ class MetricsFile:
     def write(self, record: Record) -> None:
         """Append one line, and hand it to the system."""
         try:
-            self._file.write(json.dumps(record, allow_nan=False) + "\n")
+            line = json.dumps(record, allow_nan=False) + "\n"
+            self._file.write(line)
             self._file.flush()
+            self._hash.update(line.encode())
         except OSError as error:
             raise T3DError(f"{self._path} cannot be written: {error}") from error
 
-    def position(self) -> int:
-        """How many bytes have been written: where a resumed run goes on."""
-        return self._file.tell()
+    def position(self) -> Record:
+        """How much has been written, by now also to the disk: where a resumed run goes on."""
+        os.fsync(self._file.fileno())
+        return {"bytes": self._file.tell(), "sha256": self._hash.hexdigest()}
+
+    def is_as(self, position: Record) -> bool:
+        """Whether what is there is what was there."""
+        return bool(self._hash.hexdigest() == position["sha256"])
 
     def close(self) -> None:
         """Close the file."""

@@ -12,6 +12,7 @@ from typing import Protocol, SupportsFloat
 
 import torch
 
+from t3d import files
 from t3d.config import Config
 from t3d.errors import T3DError
 from t3d.learn.engines import agent_class, engine_for, reference_threads
@@ -21,7 +22,7 @@ from t3d.play.collect import Collector
 from t3d.play.envs import BrokenEnvironmentError, Environments, EnvSource, make
 from t3d.play.evaluate import evaluate
 from t3d.run import checkpoint
-from t3d.run.folder import MetricsFile, Record, RunFolder
+from t3d.run.folder import Lock, MetricsFile, Record, RunFolder
 
 
 class Watcher(Protocol):
@@ -67,6 +68,9 @@ class Run:
         self.measured: dict[str, SupportsFloat] = {}
         self._unfinished: Callable[[], dict[str, SupportsFloat]] | None = None
         self.seconds = 0.0  # spent by the processes before this one
+        self.not_bit_exact: list[str] = []  # what makes this run differ from an uninterrupted one
+        self.notes: list[str] = []  # what whoever resumes the run should know
+        self._lock: Lock | None = None
 
     @classmethod
     def start(
@@ -82,12 +86,21 @@ class Run:
         try:
             run.environments.reset()
             run.agent.prepare(waiting)
+            files.need_room(folder.path, run.disk_bytes(), "the checkpoints of this run")
             folder.create(config, about)
+            run._lock = Lock(folder)
         except BaseException:
-            run._close_environments()
+            run._let_go()
             raise
         run._open(metrics_bytes=0)
         return run
+
+    def disk_bytes(self) -> int:
+        """What the checkpoints may take on the disk."""
+        rows = min(self.config.capacity, self.config.steps)
+        parameters = sum(p.numel() for p in self.agent.critic.parameters()) * 1.5  # and the actor's
+        agents = 2 * self.config.keep_checkpoints + 1  # the last and the best, each time
+        return int(agents * 4 * 4 * parameters + 2 * rows * self.memory.row_bytes)
 
     @classmethod
     def resume(
@@ -97,17 +110,46 @@ class Run:
         folder: RunFolder,
         waiting: Callable[[], None] = lambda: None,
     ) -> "Run":
-        """A run that goes on from its newest checkpoint, as if it had never stopped."""
-        newest = folder.newest_checkpoint()
-        assert newest is not None
-        run = cls(config, source, folder)
+        """A run that goes on from its newest whole checkpoint, as if it had never stopped."""
+        lock = Lock(folder)
+        try:
+            whole = checkpoint.newest_whole(folder)
+            done = whole.manifest["step"] if whole else 0
+            if done >= config.steps:
+                advice = f"go further with --steps {2 * done}"
+                raise T3DError(f"{folder} is finished at step {done}; {advice}")
+            run = cls(config, source, folder)
+        except BaseException:
+            lock.release()
+            raise
+        run._lock = lock
         try:
             run.agent.prepare(waiting)
-            progress = checkpoint.load(newest, run.agent, run.memory, run.collector)
-            run._open(progress.metrics_bytes)
+            if whole is None:  # it stopped before its first checkpoint
+                folder.best_agent.unlink(missing_ok=True)
+                run.environments.reset()
+                run._open(metrics_bytes=0)
+                return run
+            progress = checkpoint.load(whole, folder, run.agent, run.memory, run.collector)
+            run._open(whole.manifest["metrics"]["bytes"])
+            for damaged, why in whole.damaged.items():
+                checkpoint.set_aside(damaged)
+                run.notes.append(f"{why}; back to the checkpoint of step {done:,}")
         except BaseException:
-            run._close_environments()
+            run._let_go()
             raise
+        if not run.metrics.is_as(whole.manifest["metrics"]):
+            run.notes.append(f"{folder.metrics_path} is not what it was at step {done:,}")
+        differences = checkpoint.differences(whole.manifest, run.agent)
+        differences += [
+            f"environment {index} is not deterministic: it begins a new episode"
+            for index in run.environments.lost
+        ]
+        run.not_bit_exact = progress.not_bit_exact
+        run.not_bit_exact += [f"at step {done:,} {what}" for what in differences]
+        if differences:
+            what = "; ".join(differences)
+            run.notes.append(f"{what}: from here on not bit for bit an uninterrupted run")
         run.best_mean, run.best_step = progress.best_mean, progress.best_step
         run.evaluated_at = progress.evaluated_at
         run.saved_at = run.collector.steps
@@ -219,9 +261,7 @@ class Run:
         self.evaluated_at = self.collector.steps
         if self.best_mean is None or score.mean > self.best_mean:
             self.best_mean, self.best_step = score.mean, self.collector.steps
-            aside = self.folder.best_agent.with_suffix(".writing")
-            self.agent.save(aside)
-            aside.replace(self.folder.best_agent)
+            self.agent.save(self.folder.best_agent)
         facts = {"mean": score.mean, "std": score.std}
         best = {"best_mean": self.best_mean, "best_step": self.best_step}
         lists = {"returns": score.returns, "lengths": score.lengths}
@@ -260,11 +300,11 @@ class Run:
             evaluated_at=self.evaluated_at,
             measured={name: float(value) for name, value in self.measured.items()},
             seconds=self._elapsed(),
-            metrics_bytes=self.metrics.position(),
+            not_bit_exact=self.not_bit_exact,
         )
         self.saved_at = self.collector.steps
-        keep = self.config.keep_checkpoints
-        checkpoint.save(self.folder, self.agent, self.memory, self.collector, progress, keep)
+        parts = self.agent, self.memory, self.collector, progress, self.metrics.position()
+        checkpoint.save(self.folder, *parts, self.config.keep_checkpoints)
 
     def close(self) -> None:
         """End the environments and the files."""
@@ -272,14 +312,17 @@ class Run:
         torch.set_num_threads(self._threads_before)
         if self._background:
             self._background.shutdown()
-        self._close_environments()
         self.metrics.close()
         for watcher in self.watchers:
             watcher.close()
+        self._let_go()
 
-    def _close_environments(self) -> None:
+    def _let_go(self) -> None:
         self.environments.close()
         self.evaluation_env.close()
+        if self._lock:
+            self._lock.release()
+            self._lock = None
 
 
 class StopSignal:

@@ -1,0 +1,147 @@
+"""Files: written whole or not at all, and read without trust.
+
+Nothing here runs what it reads. What a file says of its own size is checked against the size
+that it has, before memory is taken for it.
+"""
+
+import hashlib
+import json
+import math
+import os
+import shutil
+import stat
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from t3d.errors import T3DError
+
+_LARGEST_JSON = 64 * 2**20
+_LARGEST_HEADER = 2**20
+# The types of numbers that we write, and their bytes.
+_WIDTHS = {"F64": 8, "F32": 4, "I64": 8, "U64": 8, "U8": 1, "BOOL": 1}
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a new file, and wait until the disk has it."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        rest = memoryview(content)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Write a file in the place of another: whoever reads sees the one or the other, whole."""
+    aside = path.with_name(f".writing-{path.name}")
+    aside.unlink(missing_ok=True)
+    write(aside, content)
+    os.replace(aside, path)
+    flush_folder(path.parent)
+
+
+def flush_folder(path: Path) -> None:
+    """Wait until the disk has the names of a folder."""
+    if os.name != "posix":  # pragma: no cover, others do not open folders
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read(path: Path, most: int) -> bytes:
+    """A regular file of at most so many bytes. A link, a pipe or a device is refused unopened."""
+    size = regular_size(path)
+    if size > most:
+        raise T3DError(f"{path} has {size:,} bytes; expected at most {most:,}")
+    return path.read_bytes()
+
+
+def regular_size(path: Path) -> int:
+    """The bytes of a regular file; anything else is refused."""
+    try:
+        found = path.lstat()
+    except OSError as error:
+        raise T3DError(f"{path} cannot be read: {error.strerror or error}") from error
+    if not stat.S_ISREG(found.st_mode):
+        raise T3DError(f"{path} is not a regular file")
+    return found.st_size
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object."""
+    try:
+        values = json.loads(read(path, _LARGEST_JSON))
+    except (OSError, ValueError, RecursionError) as error:
+        if isinstance(error, T3DError):
+            raise
+        raise T3DError(f"{path} cannot be read: {error}") from error
+    if not isinstance(values, dict):
+        raise T3DError(f"{path} is not a JSON object")
+    return values
+
+
+def hash_of(path: Path) -> str:
+    """The SHA-256 of a regular file."""
+    regular_size(path)
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class Header(NamedTuple):
+    """What a safetensors file says it holds."""
+
+    shapes: dict[str, tuple[int, ...]]
+    metadata: dict[str, str]
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers all arrays have together."""
+        return sum(math.prod(shape) for shape in self.shapes.values())
+
+
+def header(path: Path) -> Header:
+    """The header of a safetensors file, if the file has just the size that it says."""
+    size = regular_size(path)
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if not 2 <= length <= min(_LARGEST_HEADER, size - 8):
+                raise ValueError(f"its header claims {length:,} bytes")
+            said = json.loads(file.read(length))
+        metadata = said.pop("__metadata__", {})
+        shapes, total = {}, 0
+        for name, entry in said.items():
+            shape = tuple(entry["shape"])
+            if not all(isinstance(n, int) and n >= 0 for n in shape):
+                raise ValueError(f"{name} has shape {shape}")
+            shapes[name] = shape
+            total += math.prod(shape) * _WIDTHS[entry["dtype"]]
+        if total != size - 8 - length:
+            raise ValueError(f"it claims {total:,} bytes of numbers and has {size - 8 - length:,}")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise T3DError(f"{path} is not a safetensors file of T3D: {error}") from error
+    return Header(shapes, metadata)
+
+
+def need_room(path: Path, needed: int, what: str) -> None:
+    """Refuse what does not fit on the disk that holds a folder, or the next one above it."""
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    free = shutil.disk_usage(path).free
+    if needed > free:
+        advice = "free some, lower --capacity, or take another folder with --run"
+        raise T3DError(f"{what} may take {size(needed)} and {path} has {size(free)}; {advice}")
+
+
+def size(count: float) -> str:
+    """So many bytes, as people say it."""
+    for unit in ("bytes", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} GB"
