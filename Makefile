@@ -5,7 +5,7 @@ PYTHON ?= python3
 ARGS ?=
 bin := .venv/bin
 
-.PHONY: train test check format figures bench clean
+.PHONY: train test check format figures bench faults clean
 
 train: .venv/ready
 	$(bin)/t3d train $(ARGS)
@@ -30,6 +30,10 @@ figures: .venv/ready
 # T3D beside its peers, each in a virtual environment of its own: docs/speed.md.
 bench: .venv/ready
 	$(bin)/python benchmarks/bench.py
+
+# Kills, full disks, damaged and hostile files, broken environments: docs/faults.md. 40 minutes.
+faults: .venv/ready
+	$(bin)/python tests/faults/scorecard.py
 
 .venv/ready: pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: install Python 3.11 or newer, or say make PYTHON=..."; exit 1; }

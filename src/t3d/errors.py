@@ -6,3 +6,7 @@ class T3DError(ValueError):
 
     The command line prints it without a traceback and exits with code 2.
     """
+
+
+class DivergedError(T3DError):
+    """The agent's numbers are no longer finite."""

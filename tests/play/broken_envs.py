@@ -4,7 +4,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import Box, Dict, Discrete
+from gymnasium.spaces import Box, Dict, Discrete, Tuple
 
 
 class Calm(gym.Env[Any, Any]):
@@ -110,12 +110,129 @@ class MatrixObservations(Calm):
     observation_space = Box(-1, 1, (3, 3), np.float32)
 
 
+def _answers(**changes: Any) -> Any:
+    """A step of Calm with something else in it, from the third step of an episode on."""
+
+    def step(self: Calm, action: Any) -> Any:
+        names = ("observation", "reward", "terminated", "truncated", "info")
+        answer = dict(zip(names, Calm.step(self, action)))
+        return tuple((answer | (changes if self.count >= 3 else {})).values())
+
+    return step
+
+
+class NanReward(Calm):
+    step = _answers(reward=float("nan"))
+
+
+class RewardBeyondFloat32(Calm):
+    step = _answers(reward=1e39)
+
+
+class RewardOfTwo(Calm):
+    step = _answers(reward=np.ones(2))
+
+
+class NoReward(Calm):
+    step = _answers(reward=None)
+
+
+class InfiniteObservation(Calm):
+    step = _answers(observation=np.array([0, np.inf, 0], np.float32))
+
+
+class ObservationBeyondFloat32(Calm):
+    step = _answers(observation=np.array([0, 1e300, 0]))
+
+
+class LongObservation(Calm):
+    step = _answers(observation=np.zeros(4, np.float32))
+
+
+class ScalarObservation(Calm):
+    step = _answers(observation=0.5)
+
+
+class TextObservation(Calm):
+    step = _answers(observation="left")
+
+
+class NoObservation(Calm):
+    step = _answers(observation=None)
+
+
+class RaggedObservation(Calm):
+    step = _answers(observation=[[1.0], [2.0, 3.0]])
+
+
+class ObjectObservation(Calm):
+    step = _answers(observation=np.array([object()] * 3))
+
+
+class TwoEnds(Calm):
+    step = _answers(terminated=np.array([True, False]))
+
+
+class SixValues(Calm):
+    step = _answers(more=1)
+
+
+class StepReturnsNothing(Calm):
+    def step(self, action: Any) -> Any:
+        super().step(action)
+
+
+class RaisesAtReset(Calm):
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        raise RuntimeError("the arm is not there")
+
+
+class RaisesAtSecondReset(Calm):
+    resets = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.resets += 1
+        if self.resets == 2:
+            raise RuntimeError("the arm is tired")
+        return super().reset(seed=seed)
+
+
+class ExitsPython(Calm):
+    def step(self, action: Any) -> Any:
+        raise SystemExit(3)
+
+
+class ResetReturnsNothing(Calm):
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+
+
+class ResetReturnsThree(Calm):
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return *super().reset(seed=seed), 1
+
+
+class HalfBounded(Calm):
+    action_space = Box(np.array([-1, -np.inf], np.float32), np.array([1, 1], np.float32))
+
+
+class NoActions(Calm):
+    action_space = Box(-1, 1, (0,), np.float32)
+
+
+class TupleObservations(Calm):
+    observation_space = Tuple((Box(-1, 1, (3,), np.float32),))
+
+
 class Lottery(Calm):
     """Not deterministic: its observations come from nowhere."""
 
     def step(self, action: Any) -> Any:
         _, *rest = super().step(action)
         return np.random.default_rng().uniform(-1, 1, 3).astype(np.float32), *rest
+
+
+WELL_BEHAVED = (Calm, Lottery)
 
 
 def not_an_environment() -> int:

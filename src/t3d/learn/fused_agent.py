@@ -111,6 +111,13 @@ class FusedT3D(T3D):
 
         return finish
 
+    def last_batch(self, replay_buffer: ReplayBuffer) -> tuple[Batch, Tensor] | None:
+        """What the last update learned from, and its noise; None if there was none yet."""
+        if self._crew is None or not self._crew.serves(replay_buffer) or self.updates == 0:
+            return None
+        rows, noise = self._crew.job.rows, torch.from_numpy(self._crew.job.noise.copy())
+        return replay_buffer.batch(rows), noise
+
     def _crew_for(self, memory: ReplayBuffer) -> "_Crew":
         if self._crew is None or not self._crew.serves(memory):
             self._check_memory(memory)

@@ -125,7 +125,10 @@ class ReplayBuffer:
 
     def sample(self, batch_size: int, generator: np.random.Generator) -> Batch:
         """The transitions of as many drawn rows."""
-        rows = self.draw(batch_size, generator)
+        return self.batch(self.draw(batch_size, generator))
+
+    def batch(self, rows: NDArray[np.int64]) -> Batch:
+        """The transitions of some rows."""
         return Batch(*(torch.from_numpy(store[rows]) for store in self._fields().values()))
 
     def state_dict(self) -> dict[str, Array]:

@@ -69,6 +69,7 @@ class T3D:
         self.actor_optimizer = self._adam(self.actor)
         self.critic_optimizer = self._adam(self.critic)
 
+        self._last: tuple[Batch, Tensor] | None = None
         self.updates = 0  # counts updates, never environment steps, and is saved
         self.sampling = generator(config.seed, "sampling")
         self.smoothing = generator(config.seed, "smoothing")
@@ -109,8 +110,13 @@ class T3D:
             # One standard normal number per row and per action dimension, for step 6.
             drawn = self.smoothing.standard_normal(shape, np.float32)
             noise = torch.from_numpy(drawn).to(self.device, self.dtype)
+            self._last = batch, noise
             measured |= self.update(batch, noise)
         return measured
+
+    def last_batch(self, replay_buffer: ReplayBuffer) -> tuple[Batch, Tensor] | None:
+        """What the last update learned from, and its noise; None if there was none yet."""
+        return self._last
 
     def begin(self, replay_buffer: ReplayBuffer) -> Callable[[], dict[str, SupportsFloat]] | None:
         """Begin an update beside what comes next, if it leaves the actor alone and if this engine

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from t3d.config import Config
-from t3d.errors import T3DError
+from t3d.errors import DivergedError
 from t3d.numbers import all_finite
 from t3d.play.envs import Environments
 from t3d.randomness import generator, generator_state, set_generator_state
@@ -67,8 +67,7 @@ class Collector:
         noise *= self._noise_scale
         noise += policy(self.environments.state)
         if not all_finite(noise):
-            advice = "lower --learning-rate, or scale the rewards down"
-            raise T3DError(f"the agent diverged by step {self.steps}: its action is nan; {advice}")
+            raise DivergedError("its action is not finite")
         return noise.clip(low, high, out=noise)
 
     def step(

@@ -227,7 +227,7 @@ class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
         self._episode_seed, self._step = seed, 0
         try:
             answer = self.env.reset(seed=seed, options=options)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._broken(f"reset() raised {_blame(error)}") from error
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise self._broken("reset() must return (observation, info)")
@@ -241,7 +241,7 @@ class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
             action = np.clip(action, self.low, self.high)
         try:
             answer = self.env.step(action)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._broken(f"step() raised {_blame(error)}") from error
         if not isinstance(answer, tuple) or len(answer) != 5:
             expected = "(observation, reward, terminated, truncated, info)"

@@ -49,6 +49,7 @@ class Progress(NamedTuple):
     measured: dict[str, float]
     seconds: float
     not_bit_exact: list[str]  # why, since when; empty while it is
+    warned: list[str]  # warnings that were given
 
 
 def save(

@@ -214,7 +214,10 @@ class MetricsFile:
 
     def position(self) -> Record:
         """How much has been written, by now also to the disk: where a resumed run goes on."""
-        os.fsync(self._file.fileno())
+        try:
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise T3DError(f"{self._path} cannot be written: {error}") from error
         return {"bytes": self._file.tell(), "sha256": self._hash.hexdigest()}
 
     def is_as(self, position: Record) -> bool:

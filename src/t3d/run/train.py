@@ -14,14 +14,14 @@ import torch
 
 from t3d import files
 from t3d.config import Config
-from t3d.errors import T3DError
+from t3d.errors import DivergedError, T3DError
 from t3d.learn.engines import agent_class, engine_for, reference_threads
 from t3d.learn.replay import ReplayBuffer
 from t3d.learn.t3d import T3D
 from t3d.play.collect import Collector
 from t3d.play.envs import BrokenEnvironmentError, Environments, EnvSource, make
 from t3d.play.evaluate import evaluate
-from t3d.run import checkpoint
+from t3d.run import checkpoint, health
 from t3d.run.folder import Lock, MetricsFile, Record, RunFolder
 
 
@@ -66,6 +66,7 @@ class Run:
         self.evaluated_at = -1  # the step of the last evaluation
         self.saved_at = 0  # the step of the last checkpoint
         self.measured: dict[str, SupportsFloat] = {}
+        self._warned: set[str] = set()
         self._unfinished: Callable[[], dict[str, SupportsFloat]] | None = None
         self.seconds = 0.0  # spent by the processes before this one
         self.not_bit_exact: list[str] = []  # what makes this run differ from an uninterrupted one
@@ -155,6 +156,7 @@ class Run:
         run.saved_at = run.collector.steps
         run.measured = dict(progress.measured)
         run.seconds = progress.seconds
+        run._warned = set(progress.warned)
         return run
 
     def _open(self, metrics_bytes: int) -> None:
@@ -184,6 +186,8 @@ class Run:
                     return True
                 self.step()
             self.checkpoint()
+        except DivergedError as error:
+            raise T3DError(self._keep_what_broke(str(error))) from error
         except BrokenEnvironmentError as error:
             self.checkpoint()
             on = f"saved at step {self.collector.steps}, go on with: t3d resume {self.folder}"
@@ -228,12 +232,12 @@ class Run:
     def learn(self) -> None:
         """Do the updates that are due. The last may go on beside the next step; see `finish`."""
         due = self._due()
-        if due > 1:
-            self.measured |= self.agent.train(self.memory, due - 1)
+        for _ in range(due - 1):
+            self._learned(self.agent.train(self.memory, 1))
         if due > 0:
             self._unfinished = self.agent.begin(self.memory)
             if self._unfinished is None:
-                self.measured |= self.agent.train(self.memory, 1)
+                self._learned(self.agent.train(self.memory, 1))
 
     def _due(self) -> int:
         """Updates to do: `updates_per_step` for every step after the random ones."""
@@ -245,7 +249,25 @@ class Run:
         """Wait for the update that goes on, if one does."""
         unfinished, self._unfinished = self._unfinished, None
         if unfinished:
-            self.measured |= unfinished()
+            self._learned(unfinished())
+
+    def _learned(self, measured: dict[str, SupportsFloat]) -> None:
+        """Take note of an update, and stop if the agent is not well after it."""
+        self.measured |= measured
+        what = health.broken(measured)
+        if what:
+            raise DivergedError(what)
+
+    def _keep_what_broke(self, what: str) -> str:
+        """Leave a bundle beside the last good checkpoint; returns what to say."""
+        self._unfinished = None
+        step, good = self.collector.steps, self.folder.newest_checkpoint()
+        about = {"what": what, "step": step, "updates": self.agent.updates}
+        bundle = health.write_bundle(self.folder, self.agent, self.memory, about)
+        kept = f"the last good checkpoint is {good.name}" if good else "there was no checkpoint yet"
+        advice = "lower --learning-rate, or scale the rewards down"
+        broke = f"the agent diverged by step {step}: {what}"
+        return f"{broke}; {advice}; {kept}; reproduce with: python -m t3d.run.health {bundle}"
 
     def evaluate(self, stop: Callable[[], bool] = lambda: False) -> None:
         """Play noiseless episodes, and keep the agent if it is the best so far.
@@ -279,6 +301,11 @@ class Run:
         speed = {"steps_per_second": (steps - steps_before) / max(now - before, 1e-9)}
         counts = {"updates": self.agent.updates, "memory": len(self.memory)}
         self.record("train", counts | facts | speed)
+        if self.agent.updates:
+            for name, text in health.warnings(self.agent, self.memory, self.config, facts):
+                if name not in self._warned:
+                    self._warned.add(name)
+                    self.record("warning", {"name": name, "text": text})
 
     def record(self, kind: str, facts: Record) -> None:
         """Write one line to metrics.jsonl, and show it to whoever watches."""
@@ -292,8 +319,11 @@ class Run:
         return self.seconds + time.monotonic() - self._started
 
     def checkpoint(self) -> None:
-        """Save the whole state of the run."""
+        """Save the whole state of the run, if it is worth it: a broken agent is not."""
         self.finish()
+        what = health.broken_weights(self.agent)
+        if what:
+            raise DivergedError(what)
         progress = checkpoint.Progress(
             best_mean=self.best_mean,
             best_step=self.best_step,
@@ -301,6 +331,7 @@ class Run:
             measured={name: float(value) for name, value in self.measured.items()},
             seconds=self._elapsed(),
             not_bit_exact=self.not_bit_exact,
+            warned=sorted(self._warned),
         )
         self.saved_at = self.collector.steps
         parts = self.agent, self.memory, self.collector, progress, self.metrics.position()

@@ -65,6 +65,9 @@ class TerminalWatcher:
         if record["kind"] == "episode":
             self._returns.append(record["return"])
             return
+        if record["kind"] == "warning":
+            say(self._console, f"step {self._step:,}, warning: {record['text']}")
+            return
         if record["kind"] == "train":
             self._train = record
         else:

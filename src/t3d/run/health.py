@@ -1,0 +1,103 @@
+"""Is the agent well? Stop when its numbers break, and warn when they point to trouble.
+
+    python -m t3d.run.health RUN/broken-step-N
+
+does the update that broke once more, from the bundle that the run left, and prints its measures.
+"""
+
+import json
+import math
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import SupportsFloat
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save
+
+from t3d import files
+from t3d.config import Config
+from t3d.learn.engines import agent_class
+from t3d.learn.replay import Batch, ReplayBuffer
+from t3d.learn.t3d import T3D
+from t3d.run.folder import Record, RunFolder, versions
+
+
+def broken(measured: Mapping[str, SupportsFloat]) -> str:
+    """The first measure that is not a finite number, in words; empty if all are."""
+    for name, value in measured.items():
+        if not math.isfinite(value):
+            return f"{name} is {float(value)}"
+    return ""
+
+
+def broken_weights(agent: T3D) -> str:
+    """The first array of an agent that holds a number that is not finite; empty if none does."""
+    for name, tensor in agent.state_dict().items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            return f"{name} is not finite"
+    return ""
+
+
+def write_bundle(folder: RunFolder, agent: T3D, memory: ReplayBuffer, about: Record) -> Path:
+    """Keep what broke: the agent, and the batch and noise that it learned from last."""
+    path = folder.path / f"broken-step-{about['step']}"
+    path.mkdir(exist_ok=True)
+    files.replace(path / "agent.safetensors", agent.to_bytes())
+    last = agent.last_batch(memory)
+    if last is not None:
+        batch, noise = last
+        tensors = {**batch._asdict(), "noise": noise}
+        content = save({name: tensor.cpu().contiguous() for name, tensor in tensors.items()})
+        files.replace(path / "batch.safetensors", content)
+    engine = "reference" if type(agent) is T3D else "fused"
+    facts = about | {"engine": engine, "versions": versions()}
+    files.replace(path / "about.json", (json.dumps(facts, indent=2) + "\n").encode())
+    return path
+
+
+def reproduce(bundle: str | Path) -> dict[str, float]:
+    """Do the update of a bundle once more; returns what it measures."""
+    path = Path(bundle)
+    about = files.read_json(path / "about.json")
+    agent = agent_class(about["engine"]).load(path / "agent.safetensors")
+    files.header(path / "batch.safetensors")
+    tensors = load_file(path / "batch.safetensors")
+    noise = tensors.pop("noise").to(agent.dtype)
+    batch = Batch(**tensors).to(agent.device, agent.dtype)
+    return {name: float(value) for name, value in agent.update(batch, noise).items()}
+
+
+def warnings(
+    agent: T3D, memory: ReplayBuffer, config: Config, measured: Record
+) -> Iterable[tuple[str, str]]:
+    """What does not look right, each with a name, in plain words and with what to try."""
+    recent = memory.action[np.arange(memory.added - 1000, memory.added) % memory.capacity]
+    low, high = agent.low.cpu().numpy(), agent.high.cpu().numpy()
+    edge = 0.01 * (high - low)
+    share = float(np.mean((recent <= low + edge) | (recent >= high - edge)))
+    if share > 0.95:
+        found = f"{share:.0%} of the last actions are at the end of their range"
+        yield "saturated", f"{found}: lower --learning-rate, or scale the observations to about 1"
+    if config.discount < 1 and measured.get("mean_Q") is not None:
+        most = float(np.abs(memory.reward[: memory.size]).max()) / (1 - config.discount)
+        if abs(measured["mean_Q"]) > 2 * most > 0:
+            found = f"mean Q is {measured['mean_Q']:,.4g}, and no return can be beyond {most:,.4g}"
+            yield "exploding", f"{found}: lower --learning-rate or --tau, or scale the rewards down"
+    states = memory.state[:: max(1, memory.size // 256)][: min(memory.size, 256)]
+    if states.ndim == 2 and states.std(axis=0).max() > 0:
+        spread = agent.select_action(states).std(axis=0) / ((high - low) / 2)
+        if float(spread.max()) < 1e-4:
+            found = "the policy plays the same action in every state"
+            yield "collapsed", f"{found}: lower --learning-rate, or raise --exploration-noise"
+
+
+def main() -> None:
+    """Reproduce a bundle."""
+    for name, value in reproduce(sys.argv[1]).items():
+        sys.stdout.write(f"{name} {value}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""Everything that can go wrong, made to go wrong: python tests/faults/scorecard.py [ROW ...]."""
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+for folder in ("tests", "tests/play", "tests/faults"):
+    sys.path.insert(0, str(Path(__file__).parents[2] / folder))
+
+from rows import ROWS  # noqa: E402
+
+
+def main() -> int:
+    """Run all of every row, or of those that are named; 1 if a case fails."""
+    failed = 0
+    print("| row | what | passed | seconds |\n|---|---|---|---|", flush=True)
+    for name in sys.argv[1:] or ROWS:
+        row = ROWS[name]
+        began = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            cases = []
+            for case in row.cases(row.full, Path(folder)):
+                cases.append(case)
+                if case[1]:
+                    print(f"{name}: {case[0]}: {case[1]}", file=sys.stderr, flush=True)
+                elif sys.stderr.isatty():
+                    print(f"\r{name} {len(cases)} of about {row.full}", end="\r", file=sys.stderr)
+        passed = sum(not wrong for _, wrong in cases)
+        failed += len(cases) - passed
+        took = time.monotonic() - began
+        print(f"| {name} | {row.what} | {passed}/{len(cases)} | {took:.0f} |", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
