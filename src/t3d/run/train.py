@@ -189,6 +189,9 @@ class Run:
         except DivergedError as error:
             raise T3DError(self._keep_what_broke(str(error))) from error
         except BrokenEnvironmentError as error:
+            what = health.broken_weights(self.agent)
+            if what:  # no environment can be blamed for what such an agent plays
+                raise T3DError(self._keep_what_broke(what)) from error
             self.checkpoint()
             on = f"saved at step {self.collector.steps}, go on with: t3d resume {self.folder}"
             raise T3DError(f"{error}; {on}") from error
