@@ -14,7 +14,7 @@ import t3d
 from conftest import TINY, metrics_without_time, whole_state
 from t3d import Config
 from t3d.learn.engines import engine_for
-from t3d.play.envs import Environments
+from t3d.play.vector import Environments
 from t3d.run.folder import RunFolder
 from t3d.run.train import Run
 
@@ -46,7 +46,7 @@ OTHER: dict[str, Any] = {
     "overlap": True,
 }
 # Knobs that say where and how to compute, and must not change the numbers, have a test each.
-ELSEWHERE = {"env_processes", "engine", "device", "threads"}
+ELSEWHERE = {"env_processes", "env_deadline", "env_restarts", "engine", "device", "threads"}
 
 
 def fingerprint(path: Path, **changed: Any) -> dict[str, Any]:

@@ -38,6 +38,12 @@ class Config:
     # How to play.
     num_envs: int = _knob(1, "environments that play at once", least=1, most=4096)
     env_processes: bool = _knob(False, "give each environment a process of its own")
+    env_deadline: float = _knob(
+        60.0, "seconds an environment's process may take to answer; 0 for any", least=0, most=10**9
+    )
+    env_restarts: int = _knob(
+        10, "times the process of each environment is restarted if it dies", least=0, most=10**9
+    )
     max_episode_steps: int = _knob(
         0,
         "cut longer episodes (a truncation); 0 for the environment's own limit",

@@ -582,6 +582,49 @@ def broken_number(path: Path, what: str, engine: str, value: float) -> str:
         run.close()
 
 
+# R9: environments in processes that die or hang.
+
+
+def lost_workers(count: int, folder: Path) -> Iterator[Case]:
+    """R9: every sixth is stopped, the others are killed."""
+    knobs = TINY | {"num_envs": 3, "env_processes": True, "env_restarts": count, "steps": 10**6}
+    knobs |= {"eval_every": 0, "checkpoint_every": 0, "env_deadline": 2.0, "capacity": 10**5}
+    config = t3d.Config.from_dict(knobs | {"env": "broken_envs:Numbered"})
+    run = Run.start(config, "broken_envs:Numbered", RunFolder(folder / "run"), about={})
+    chance = random.Random(9)
+    workers: Any = run.environments.vector
+    try:
+        for number in range(count):
+            for _ in range(chance.randrange(1, 20)):
+                run.step()
+            victim = workers._processes[chance.randrange(3)]
+            sent = signal.SIGSTOP if number % 6 == 5 else signal.SIGKILL
+            os.kill(victim.pid, sent)
+            before = len(run.not_bit_exact)
+            run.step()
+            run.step()
+            wrong = "" if len(run.not_bit_exact) == before + 1 else "no restart was noted"
+            yield f"{sent.name} {number}", wrong or out_of_order(run)
+    finally:
+        run.close()
+    left = [process for process in workers._processes if process.is_alive()]
+    yield "nothing is left running", f"{left}" if left else ""
+
+
+def out_of_order(run: Run) -> str:
+    """What the numbers that the environments put into their observations say."""
+    memory, steps = run.memory, run.collector.steps
+    if memory.size != steps:
+        return f"{memory.size} rows of {steps} steps"
+    seen: dict[float, int] = {}
+    for state, after in zip(memory.state[:steps], memory.next_state[:steps]):
+        episode, count = float(state[0]), int(state[1])
+        if count != seen.get(episode, 0) or after[0] != state[0] or after[1] != count + 1:
+            return f"step {count} of episode {episode} is lost or doubled"
+        seen[episode] = count + 1
+    return ""
+
+
 # R10: nothing grows.
 
 
@@ -678,6 +721,7 @@ ROWS = {
     "R6": Row("configs that make no sense", 200, 40, bad_configs),
     "R7": Row("environments that break the rules", 40, 40, broken_environments),
     "R8": Row("nan and infinity into gradient, weight and batch", 16, 8, broken_numbers),
+    "R9": Row("SIGKILL and SIGSTOP to processes of environments", 120, 6, lost_workers),
     "R10": Row("a million fused updates: memory, descriptors, threads", 1000, 10, long_runs),
     "R11": Row("Ctrl-C and SIGTERM", 50, 2, signals),
     "R12": Row("two trainers, one folder", 5, 1, two_trainers),

@@ -1,5 +1,6 @@
 """Environments that misbehave, one way each, and some that behave."""
 
+import time
 from typing import Any
 
 import gymnasium as gym
@@ -232,7 +233,29 @@ class Lottery(Calm):
         return np.random.default_rng().uniform(-1, 1, 3).astype(np.float32), *rest
 
 
-WELL_BEHAVED = (Calm, Lottery)
+class Numbered(Calm):
+    """Says which episode it is in, and at which step."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.number = (seed or 0) % 2**20
+        return np.array([self.number, 0, 0], np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        _, *rest = super().step(action)
+        return np.array([self.number, self.count, 0], np.float32), *rest
+
+
+class Stuck(Calm):
+    """Hangs in its second step."""
+
+    def step(self, action: Any) -> Any:
+        if self.count == 1:
+            time.sleep(600)
+        return super().step(action)
+
+
+WELL_BEHAVED = (Calm, Lottery, Numbered, Stuck)
 
 
 def not_an_environment() -> int:

@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 
 from t3d import Config, ReplayBuffer, T3DError
 from t3d.play.collect import Collector
-from t3d.play.envs import Environments, make
+from t3d.play.envs import make
 from t3d.play.evaluate import evaluate
+from t3d.play.vector import Environments
 
 Array = NDArray[Any]
 

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from t3d.config import Config
 from t3d.errors import DivergedError
 from t3d.numbers import all_finite
-from t3d.play.envs import Environments
+from t3d.play.vector import Environments
 from t3d.randomness import generator, generator_state, set_generator_state
 
 Array = NDArray[Any]
@@ -80,15 +80,22 @@ class Collector:
 
         `beside` is entered when the actions are chosen, and left before anything is stored.
         """
+        self.environments.check()
         state = self.environments.state
         action = self._act(policy) if self.chosen is None else self.chosen
         self.chosen = action
         with beside():
-            next_state, reward, terminated, truncated = self.environments.step(action)
+            next_state, reward, terminated, truncated, lost = self.environments.step(action)
         self.chosen = None
         # Truncation is not termination: a state that a time limit cut off still has a value.
-        memory.add(state, next_state, action, reward, terminated)
-        self.steps += len(reward)
+        if lost:  # these have not played: what they were doing is cut short, and nothing is stored
+            played = np.delete(np.arange(len(reward)), lost)
+            self.length[lost], self.total[lost] = -1, 0
+            state, next_state, action = state[played], next_state[played], action[played]
+            memory.add(state, next_state, action, reward[played], terminated[played])
+        else:
+            memory.add(state, next_state, action, reward, terminated)
+        self.steps += len(reward) - len(lost)
         self.length += 1
         self.total += reward
         episodes = []

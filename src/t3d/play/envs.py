@@ -1,25 +1,20 @@
-"""Environments: make, check, vectorise. The one place that knows how episodes are reset."""
+"""One environment: made, checked, and guarded."""
 
 import importlib
-import multiprocessing
 import os
-import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias, cast
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeAlias, cast
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from numpy.typing import NDArray
 
-from t3d.config import Config, did_you_mean
+from t3d.config import did_you_mean
 from t3d.errors import T3DError
 from t3d.numbers import all_finite, as_floats
-from t3d.randomness import derived_seed
 
 Array = NDArray[Any]
 # A Gymnasium id, module:EnvId, module:callable, or a callable that makes an environment.
@@ -88,7 +83,7 @@ def _create(source: EnvSource, name: str, render_mode: str | None) -> gym.Env[An
         raise
     except (Exception, SystemExit) as error:
         advice = f" with {rendering}" if rendering else ""
-        raise T3DError(f"environment {name!r} cannot be made{advice}: {_blame(error)}") from error
+        raise T3DError(f"environment {name!r} cannot be made{advice}: {blame(error)}") from error
     if not isinstance(env, gym.Env):
         made = type(env).__name__
         raise T3DError(f"{name!r} made a {made}; expected a gymnasium.Env")
@@ -112,7 +107,7 @@ def _callable_in_module(source: str) -> Callable[..., Any] | None:
         where = f"looked in {os.getcwd()} and the installed packages"
         raise T3DError(f"no module {error.name!r} for environment {source!r}; {where}") from error
     except (Exception, SystemExit) as error:
-        raise T3DError(f"module {module_name!r} cannot be imported: {_blame(error)}") from error
+        raise T3DError(f"module {module_name!r} cannot be imported: {blame(error)}") from error
     found: Any = module
     for part in attribute.split("."):
         found = getattr(found, part, None)
@@ -139,7 +134,7 @@ def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def _blame(error: BaseException) -> str:
+def blame(error: BaseException) -> str:
     """An exception of the environment's own code in one line, with the place it came from."""
     place = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{os.path.basename(place.filename)}:{place.lineno}"
@@ -228,7 +223,7 @@ class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
         try:
             answer = self.env.reset(seed=seed, options=options)
         except (Exception, SystemExit) as error:
-            raise self._broken(f"reset() raised {_blame(error)}") from error
+            raise self._broken(f"reset() raised {blame(error)}") from error
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise self._broken("reset() must return (observation, info)")
         return self._checked(answer[0]), {}
@@ -242,7 +237,7 @@ class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
         try:
             answer = self.env.step(action)
         except (Exception, SystemExit) as error:
-            raise self._broken(f"step() raised {_blame(error)}") from error
+            raise self._broken(f"step() raised {blame(error)}") from error
         if not isinstance(answer, tuple) or len(answer) != 5:
             expected = "(observation, reward, terminated, truncated, info)"
             raise self._broken(f"step() must return {expected}")
@@ -259,11 +254,10 @@ class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
             raise self._broken(f"reward is {reward}; expected a finite number")
         return self._checked(observation), reward, *ends, {}
 
-    def replay(self, actions: list[Array]) -> Array | None:
-        """Play this environment's row of a list of action sequences; where that ends."""
-        assert self.index is not None
-        observation = None
-        for action in actions[self.index]:
+    def replay(self, seed: int, actions: Array) -> Array:
+        """Reset with a seed and play some actions; returns the observation where that ends."""
+        observation, _ = self.reset(seed=seed)
+        for action in actions:
             observation = self.step(action)[0]
         return observation
 
@@ -271,202 +265,3 @@ class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
         """End the environment. One that fails to has nothing more to say about the run."""
         with suppress(Exception):
             self.env.close()
-
-
-@dataclass(frozen=True)
-class _Maker:
-    """Makes environment `index`, here or in a worker process."""
-
-    source: EnvSource
-    max_episode_steps: int
-    index: int
-
-    def __call__(self) -> GuardedEnv:
-        if multiprocessing.parent_process() is not None:
-            # Ctrl-C reaches the whole terminal group; the trainer alone decides what it means.
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-        return make(self.source, max_episode_steps=self.max_episode_steps, index=self.index)
-
-
-class Steps(NamedTuple):
-    """What one step of all environments led to; row i is environment i."""
-
-    next_state: Array  # where the action led, before any reset
-    reward: Array
-    terminated: Array
-    truncated: Array
-
-
-class InProcess:
-    """N environments that play one after the other, spoken to as Gymnasium's vectors are.
-
-    Between two updates the processor has forgotten all that Python does here, so every call
-    counts; Gymnasium's own would take longer than many an environment.
-    """
-
-    def __init__(self, makers: "list[_Maker]") -> None:
-        self.envs = []
-        try:
-            for maker in makers:
-                self.envs.append(maker())
-        except BaseException:
-            self.close()
-            raise
-        self.single_observation_space = self.envs[0].observation_space
-        self.single_action_space = self.envs[0].action_space
-        assert self.single_observation_space.shape is not None
-        self._shape = (len(makers), *self.single_observation_space.shape)
-
-    def reset(self, *, seed: list[int], options: dict[str, Any]) -> tuple[Array, dict[str, Any]]:
-        """Begin an episode in those environments that the mask names."""
-        observation = np.zeros(self._shape, np.float32)
-        for index in np.flatnonzero(options["reset_mask"]):
-            observation[index] = self.envs[index].reset(seed=seed[index])[0]
-        return observation, {}
-
-    def step(self, action: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
-        """Play one action in each."""
-        observation = np.empty(self._shape, np.float32)
-        answers = []
-        for index, env in enumerate(self.envs):
-            observation[index], *answer, _ = env.step(action[index])
-            answers.append(answer)
-        reward, terminated, truncated = zip(*answers)
-        ends = np.array(terminated, np.bool_), np.array(truncated, np.bool_)
-        return observation, np.array(reward), *ends, {}
-
-    def call(self, name: str, *arguments: Any) -> tuple[Any, ...]:
-        """Call a method of each."""
-        return tuple(getattr(env, name)(*arguments) for env in self.envs)
-
-    def close(self) -> None:
-        """End them."""
-        for env in self.envs:
-            env.close()
-
-
-class Environments:
-    """N environments that play side by side, and where each of them stands.
-
-    Episode k of environment i is reset with a seed derived from (run seed, i, k), so any
-    episode can be played again from that seed and its actions, which are kept until it ends.
-    """
-
-    def __init__(self, source: EnvSource, config: Config) -> None:
-        num_envs, limit = config.num_envs, config.max_episode_steps
-        makers = [_Maker(source, limit, index) for index in range(num_envs)]
-        self.vector: AsyncVectorEnv | InProcess
-        if config.env_processes:
-            # Spawned, not forked: a fork copies the locks of PyTorch's threads, held or not.
-            self.vector = AsyncVectorEnv(
-                makers, context="spawn", autoreset_mode=AutoresetMode.DISABLED
-            )
-        else:
-            self.vector = InProcess(makers)
-        space = self.vector.single_action_space
-        assert isinstance(space, gym.spaces.Box)
-        self.low, self.high = as_floats(space.low), as_floats(space.high)
-        shape = self.vector.single_observation_space.shape
-        assert shape is not None
-        self.state_dim: int = shape[0]
-        self.num_envs = num_envs
-        self.seed = config.seed
-        self._failed = False
-        self.lost: list[int] = []
-        self.episode = np.zeros(num_envs, np.int64)
-        self.played: list[list[Array]] = [[] for _ in range(num_envs)]
-        self.state: Array = np.zeros((num_envs, self.state_dim), np.float32)
-
-    def reset(self) -> None:
-        """Begin the first episode of every environment."""
-        self._reset(np.ones(self.num_envs, np.bool_))
-
-    def _reset(self, which: NDArray[np.bool_]) -> None:
-        numbered = enumerate(self.episode.tolist())
-        seeds = [derived_seed(self.seed, "reset", index, episode) for index, episode in numbered]
-        options = {"reset_mask": which}
-        # Gymnasium wants a seed for every environment, and uses those that the mask names.
-        with self._asking():
-            observation, _ = self.vector.reset(seed=seeds, options=options)  # type: ignore[arg-type]
-        self.state[which] = observation[which]
-        for index in np.flatnonzero(which):
-            self.played[index] = []
-
-    def step(self, action: Array) -> Steps:
-        """Play one action in each environment; those whose episode ended start the next."""
-        if isinstance(self.vector, InProcess):
-            observation, reward, terminated, truncated, _ = self.vector.step(action)
-        else:
-            with self._asking():
-                observation, reward, terminated, truncated, _ = self.vector.step(action)
-        for played, row in zip(self.played, action.copy()):
-            played.append(row)
-        self.state = observation.copy()
-        ended = terminated | truncated
-        if ended.any():
-            self.episode[ended] += 1
-            self._reset(ended)
-        return Steps(observation, reward, terminated, truncated)
-
-    def state_dict(self) -> dict[str, Array]:
-        """Where each environment stands, as arrays."""
-        width = len(self.low)
-        played = [np.asarray(rows, np.float32).reshape(-1, width) for rows in self.played]
-        return {
-            "episode": self.episode.copy(),
-            "played": np.concatenate(played),
-            "lengths": np.array([len(rows) for rows in played]),
-            "state": self.state.copy(),
-        }
-
-    def load_state_dict(self, arrays: dict[str, Array]) -> None:
-        """Stand where `state_dict` was taken: reset each episode and play its actions again.
-
-        Where that leads elsewhere, the environment is not deterministic: `lost` names it, and
-        it begins its next episode. The broken one is truncated, so none of its rows is wrong.
-        """
-        self.episode = arrays["episode"].copy()
-        self.reset()
-        ends = np.cumsum(arrays["lengths"])
-        played = np.split(arrays["played"], ends[:-1])
-        with self._asking():
-            reached = self.vector.call("replay", played)
-        for index, observation in enumerate(reached):
-            if observation is not None:
-                self.state[index] = observation
-            self.played[index] = list(played[index])
-        lost = (self.state != arrays["state"]).any(axis=1)
-        if lost.any():
-            self.episode[lost] += 1
-            self._reset(lost)
-        self.lost = np.flatnonzero(lost).tolist()
-
-    @contextmanager
-    def _asking(self) -> Iterator[None]:
-        """Ask all environments something; a failure or a dead process is one clear error."""
-        level = gym.logger.min_level
-        # A worker's error reaches us as an exception; Gymnasium would print its traceback as well.
-        gym.logger.min_level = gym.logger.ERROR + 1
-        try:
-            yield
-        except (EOFError, ConnectionError) as error:
-            self._failed = True
-            assert isinstance(self.vector, AsyncVectorEnv)
-            for process in self.vector.processes:
-                process.join(timeout=0.1)
-            dead = [i for i, p in enumerate(self.vector.processes) if not p.is_alive()]
-            raise BrokenEnvironmentError(f"the process of environment {dead} died") from error
-        except BaseException:
-            self._failed = True
-            raise
-        finally:
-            gym.logger.min_level = level
-
-    def close(self) -> None:
-        """End the environments, and their processes if they have any."""
-        if self._failed and isinstance(self.vector, AsyncVectorEnv):
-            for process in self.vector.processes:  # a worker may never answer again: do not ask
-                process.kill()
-                process.join()
-            self.vector.closed = True
-        self.vector.close()

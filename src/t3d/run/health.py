@@ -58,7 +58,7 @@ def write_bundle(folder: RunFolder, agent: T3D, memory: ReplayBuffer, about: Rec
 
 
 def reproduce(bundle: str | Path) -> dict[str, float]:
-    """Do the update of a bundle once more; returns what it measures."""
+    """Do the update of a bundle once more, and those until the actor's turn; what they measure."""
     path = Path(bundle)
     about = files.read_json(path / "about.json")
     agent = agent_class(about["engine"]).load(path / "agent.safetensors")
@@ -66,7 +66,12 @@ def reproduce(bundle: str | Path) -> dict[str, float]:
     tensors = load_file(path / "batch.safetensors")
     noise = tensors.pop("noise").to(agent.dtype)
     batch = Batch(**tensors).to(agent.device, agent.dtype)
-    return {name: float(value) for name, value in agent.update(batch, noise).items()}
+    measured: dict[str, SupportsFloat] = {}
+    for _ in range(agent.config.policy_freq + 1):
+        measured |= agent.update(batch, noise)
+        if broken(measured):
+            break
+    return {name: float(value) for name, value in measured.items()}
 
 
 def warnings(

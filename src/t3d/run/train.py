@@ -19,8 +19,9 @@ from t3d.learn.engines import agent_class, engine_for, reference_threads
 from t3d.learn.replay import ReplayBuffer
 from t3d.learn.t3d import T3D
 from t3d.play.collect import Collector
-from t3d.play.envs import BrokenEnvironmentError, Environments, EnvSource, make
+from t3d.play.envs import BrokenEnvironmentError, EnvSource, make
 from t3d.play.evaluate import evaluate
+from t3d.play.vector import Environments
 from t3d.run import checkpoint, health
 from t3d.run.folder import Lock, MetricsFile, Record, RunFolder
 
@@ -201,6 +202,11 @@ class Run:
         """One step in every environment, and the updates that are due after it."""
         before = self.collector.steps
         ended = self.collector.step(self.agent.select_action, self.memory, self._beside)
+        for index, why in self.environments.vector.take_restarts():
+            facts = {"env": index, "episode": int(self.environments.episode[index]), "why": why}
+            self.record("restart", facts)
+            what = f"the process of environment {index} {why} and was restarted"
+            self.not_bit_exact.append(f"at step {self.collector.steps:,} {what}")
         for env, number, length, total in ended:
             facts = {"env": env, "episode": number, "length": length, "return": total}
             self.record("episode", facts)

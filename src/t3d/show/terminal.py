@@ -68,6 +68,10 @@ class TerminalWatcher:
         if record["kind"] == "warning":
             say(self._console, f"step {self._step:,}, warning: {record['text']}")
             return
+        if record["kind"] == "restart":
+            what = f"the process of environment {record['env']} {record['why']}"
+            say(self._console, f"step {self._step:,}: {what}; restarted, with a new episode")
+            return
         if record["kind"] == "train":
             self._train = record
         else:
