@@ -365,6 +365,19 @@ def test_pieces_of_a_memory_that_has_gone_round_are_right(
             np.testing.assert_array_equal(together, array)
 
 
+GOLDEN = Path(__file__).parent / "golden"  # a run of two environments, by format 1
+
+
+def test_a_checkpoint_of_an_earlier_version_is_still_read(tmp_path: Path) -> None:
+    run = shutil.copytree(GOLDEN, tmp_path / "run")
+    found = t3d.inspect(run)
+    assert found["step"] == 60
+    assert found["digest"] == "c3193d791d41b453ac058eb2a457db51ba68415d12e4e65d5037731419fe22d5"
+    assert sorted(p.name for p in run.iterdir()) == sorted(p.name for p in GOLDEN.iterdir())
+    t3d.resume(run, steps=90, quiet=True)
+    assert t3d.inspect(run)["step"] == 90
+
+
 def test_a_second_trainer_of_a_run_is_refused(tmp_path: Path) -> None:
     config = t3d.Config.from_dict({"env": "Pendulum-v1", **TINY})
     folder = RunFolder(tmp_path / "run")
