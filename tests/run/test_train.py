@@ -59,6 +59,23 @@ def test_tensorboard_events_match_the_metrics(tmp_path: Path) -> None:
     assert "train/critic_loss" in events.Tags()["scalars"]
 
 
+def test_tensorboard_events_go_on_without_a_gap_or_a_double_point(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run = tmp_path / "run"
+    tiny(run)
+    shutil.rmtree(run / "checkpoints" / "step-000000000060")  # as if killed after step 40
+    t3d.resume(run, steps=90, quiet=True)
+    events = EventAccumulator(str(run / "tensorboard")).Reload()
+    for tag, kind, name in (
+        ("evaluation/mean", "evaluation", "mean"),
+        ("train/critic_loss", "train", "critic_loss"),
+    ):
+        drawn = [(e.step, np.float32(e.value)) for e in events.Scalars(tag)]
+        lines = [r for r in records(run, kind) if name in r]
+        assert drawn == [(r["step"], np.float32(r[name])) for r in lines]
+
+
 def test_without_tensorboard_a_run_says_so_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
