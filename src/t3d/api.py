@@ -3,6 +3,7 @@
 import dataclasses
 import shlex
 import sys
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -117,13 +118,14 @@ def start(
     config = dataclasses.replace(config, engine=engine)  # a resumed run goes on with the same
     about = _about(preset)
     run = Run.start(config, source or config.env, folder, about, lambda: say(console, _COMPILING))
-    head = f"{config.env}, preset {preset}, seed {config.seed}, engine {engine}"
-    say(console, f"{head}{f' ({why})' if why else ''}: {folder.path}")
-    say(console, f"checkpoints take up to {files.size(run.disk_bytes())} on the disk")
-    if config.steps <= config.random_steps:
-        note = f"note: nothing will be learned: all {config.steps:,} steps are random play"
-        say(console, f"{note}; lower --random-steps, which is {config.random_steps:,}")
-    return _follow(run, console)
+    with closing(run):
+        head = f"{config.env}, preset {preset}, seed {config.seed}, engine {engine}"
+        say(console, f"{head}{f' ({why})' if why else ''}: {folder.path}")
+        say(console, f"checkpoints take up to {files.size(run.disk_bytes())} on the disk")
+        if config.steps <= config.random_steps:
+            note = f"note: nothing will be learned: all {config.steps:,} steps are random play"
+            say(console, f"{note}; lower --random-steps, which is {config.random_steps:,}")
+        return _follow(run, console)
 
 
 def go_on(
@@ -135,11 +137,12 @@ def go_on(
     if steps is not None:
         config = dataclasses.replace(config, steps=steps)
     run = Run.resume(config, source or config.env, folder, lambda: say(console, _COMPILING))
-    folder.write_config(config)
-    say(console, f"{config.env} goes on from step {run.collector.steps:,}: {folder.path}")
-    for note in run.notes:
-        say(console, f"note: {note}")
-    return _follow(run, console)
+    with closing(run):
+        folder.write_config(config)
+        say(console, f"{config.env} goes on from step {run.collector.steps:,}: {folder.path}")
+        for note in run.notes:
+            say(console, f"note: {note}")
+        return _follow(run, console)
 
 
 def _follow(run: Run, console: Console) -> Outcome:
@@ -155,11 +158,8 @@ def _follow(run: Run, console: Console) -> Outcome:
     def stopping() -> None:
         say(console, "stopping after this step, to save; once more to quit at once")
 
-    try:
-        with StopSignal(stopping).caught() as stop:
-            finished = run.loop(stop)
-    finally:
-        run.close()
+    with StopSignal(stopping).caught() as stop:
+        finished = run.loop(stop)
     return Outcome(run.folder, None if finished else stop.number)
 
 
@@ -201,7 +201,7 @@ def inspect(path: str | Path) -> Record:
     return found | {
         "step": whole.manifest["step"],
         "updates": whole.manifest["updates"],
-        "finished": whole.manifest["step"] >= config.steps,
+        "finished": checkpoint.is_finished(whole.manifest, config.steps),
         "best_mean": progress["best_mean"],
         "best_step": progress["best_step"],
         "bit_exact": not progress["not_bit_exact"],

@@ -1,6 +1,8 @@
 """Environments that misbehave, one way each, and some that behave."""
 
+import os
 import time
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -255,7 +257,14 @@ class Stuck(Calm):
         return super().step(action)
 
 
-WELL_BEHAVED = (Calm, Lottery, Numbered, Stuck)
+class MadeOnce(Calm):
+    """Can be made one single time: it touches the file that MADE_ONCE names."""
+
+    def __init__(self) -> None:
+        Path(os.environ["MADE_ONCE"]).touch(exist_ok=False)
+
+
+WELL_BEHAVED = (Calm, Lottery, Numbered, Stuck, MadeOnce)
 
 
 def not_an_environment() -> int:

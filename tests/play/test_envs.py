@@ -1,3 +1,4 @@
+from pathlib import Path
 from typing import Any
 
 import broken_envs
@@ -6,8 +7,8 @@ import numpy as np
 import pytest
 
 from t3d import Config, T3DError
-from t3d.play.envs import env_name, make
-from t3d.play.vector import Environments
+from t3d.play.envs import BrokenEnvironmentError, env_name, make
+from t3d.play.vector import Environments, Workers
 
 
 @pytest.mark.parametrize(
@@ -224,3 +225,22 @@ def test_a_step_before_a_broken_reset_counts() -> None:
     assert environments.step(np.zeros((1, 2), np.float32)).truncated.all()
     with pytest.raises(T3DError, match=r"reset\(\) raised RuntimeError: the arm is tired"):
         environments.check()
+
+
+def test_a_process_that_cannot_be_made_again_is_a_broken_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MADE_ONCE", str(tmp_path / "made"))
+    config = Config(num_envs=1, env_processes=True, env="broken_envs:MadeOnce")
+    environments = Environments("broken_envs:MadeOnce", config)
+    try:
+        environments.reset()
+        vector = environments.vector
+        assert isinstance(vector, Workers)
+        vector._processes[0].kill()
+        with pytest.raises(
+            BrokenEnvironmentError, match=r"died \(SIGKILL\), and cannot be restarted"
+        ):
+            environments.step(np.zeros((1, 2), np.float32))
+    finally:
+        environments.close()

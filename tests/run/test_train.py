@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,7 @@ def test_tensorboard_events_go_on_without_a_gap_or_a_double_point(tmp_path: Path
     run = tmp_path / "run"
     tiny(run)
     shutil.rmtree(run / "checkpoints" / "step-000000000060")  # as if killed after step 40
+    time.sleep(1.1)  # TensorBoard tells files apart by the second
     t3d.resume(run, steps=90, quiet=True)
     events = EventAccumulator(str(run / "tensorboard")).Reload()
     for tag, kind, name in (
@@ -393,6 +395,52 @@ def test_a_checkpoint_of_an_earlier_version_is_still_read(tmp_path: Path) -> Non
     assert sorted(p.name for p in run.iterdir()) == sorted(p.name for p in GOLDEN.iterdir())
     t3d.resume(run, steps=90, quiet=True)
     assert t3d.inspect(run)["step"] == 90
+
+
+def test_a_run_stopped_in_its_last_evaluation_is_not_finished(tmp_path: Path) -> None:
+    tiny(tmp_path / "whole")
+    config = t3d.Config.from_dict({"env": "Pendulum-v1", **TINY, "engine": "fused"})
+    run = Run.start(config, config.env, RunFolder(tmp_path / "run"), about={})
+    asked = 0
+
+    def stop() -> bool:
+        nonlocal asked
+        asked += run.collector.steps == 60
+        return asked > 5
+
+    assert not run.loop(stop)
+    run.close()
+    assert not t3d.inspect(tmp_path / "run")["finished"]
+    t3d.resume(tmp_path / "run", quiet=True)
+    found = t3d.inspect(tmp_path / "run")
+    assert found["finished"]
+    assert found["digest"] == t3d.inspect(tmp_path / "whole")["digest"]
+
+
+def test_a_damaged_piece_is_not_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("t3d.run.checkpoint._PIECE", 10 * 36)
+    run = tmp_path / "run"
+    tiny(run)
+    piece = run / "checkpoints" / "step-000000000040" / "memory-001.safetensors"
+    piece.write_bytes(piece.read_bytes()[:-1] + b"!")
+    t3d.resume(run, steps=80, quiet=True)
+    found = t3d.inspect(run)["checkpoints"]
+    assert all(state["whole"] for state in found.values()), found
+
+
+def test_an_error_while_the_disk_is_full_lets_the_folder_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*given: Any) -> None:
+        raise t3d.T3DError("metrics.jsonl cannot be written: No space left on device")
+
+    monkeypatch.setattr("t3d.run.folder.MetricsFile.write", full)
+    with pytest.raises(t3d.T3DError, match="No space left"):
+        tiny(tmp_path / "run")
+    monkeypatch.undo()
+    assert not t3d.inspect(tmp_path / "run")["training"]
+    t3d.resume(tmp_path / "run", quiet=True)
+    assert t3d.inspect(tmp_path / "run")["finished"]
 
 
 def test_a_second_trainer_of_a_run_is_refused(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from t3d.learn.team import call, meet, take, wait_for_call
+from t3d.learn.team import call, close, meet, take, wait_for_call
 from t3d.learn.tiles import (
     HEIGHT,
     LANES,
@@ -516,6 +516,7 @@ def _entry_points(version: str) -> tuple[Callable[..., Any], ...]:
         _ = version
         if me == 0:
             _update(job, 0, team)
+            close(job.board)
             return
         while True:
             calls, team = wait_for_call(job.board, calls)

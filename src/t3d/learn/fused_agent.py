@@ -21,7 +21,7 @@ from t3d.learn import fused
 from t3d.learn.fused import ACTOR, TWIN1, Job
 from t3d.learn.replay import Batch, ReplayBuffer
 from t3d.learn.t3d import T3D, adam_state
-from t3d.learn.team import BOARD, cores, dismiss, last_call
+from t3d.learn.team import BOARD, OPEN, cores, dismiss, last_call
 from t3d.learn.tiles import LANES
 
 Array = NDArray[Any]
@@ -279,10 +279,9 @@ class _Crew:
         most = min(threads or cores(), len(job.parts), 1024 if os.name == "posix" else 1)
         self._pace = Pace([most] if threads else _doubling(most), policy_freq)
         self._helpers: list[threading.Thread] = []
-        self._begun: list[int] = []  # the team of the update that is going on, if one is
         self._when = 0.0
         # At exit too: a thread that outlives the interpreter would bring the process down.
-        weakref.finalize(self, _send_home, job, self._helpers, self._begun, self._process)
+        weakref.finalize(self, _send_home, job, self._helpers, self._process)
 
     def serves(self, memory: ReplayBuffer) -> bool:
         """Whether this crew learns from a memory; a forked process has none of its threads."""
@@ -294,6 +293,7 @@ class _Crew:
 
     def begin(self) -> None:
         """Have the other threads begin an update."""
+        _finish(self.job)  # one that an interrupt has left
         team = self._pace.team
         while len(self._helpers) + 1 < team:
             arguments = (self.job, len(self._helpers) + 1, 0, last_call(self.job.board))
@@ -305,18 +305,27 @@ class _Crew:
                 self._helpers.pop()
                 team = len(self._helpers) + 1
         self._when = time.perf_counter()
-        self._begun.append(fused.begin(self.job.board, team))
+        fused.begin(self.job.board, team)
 
     def finish(self) -> None:
         """Take part in it until it is done."""
-        fused.work(self.job, 0, self._begun[0], 0)
-        self._begun.clear()
+        _finish(self.job)
         self._pace.took(time.perf_counter() - self._when)
 
 
-def _send_home(job: Job, helpers: list[threading.Thread], begun: list[int], process: int) -> None:
-    if begun and os.getpid() == process:
-        fused.work(job, 0, begun[0], 0)
+def _finish(job: Job) -> None:
+    """Do this thread's part of an update that is going on, if one is.
+
+    The board says so, and not a variable of Python's, which an interrupt could leave wrong.
+    """
+    team = int(job.board[OPEN])
+    if team:
+        fused.work(job, 0, team, 0)
+
+
+def _send_home(job: Job, helpers: list[threading.Thread], process: int) -> None:
+    if os.getpid() == process:
+        _finish(job)
     dismiss(job.board)
     for helper in helpers:
         helper.join()

@@ -13,7 +13,7 @@ from numba.extending import intrinsic
 from t3d.learn.tiles import Array, compiled
 
 # Where things stand on the board, each in a cache line of its own.
-_ARRIVED, _ROUND, _CALL, _TAKEN, BOARD = 0, 8, 16, 24, 32
+_ARRIVED, _ROUND, _CALL, _TAKEN, OPEN, BOARD = 0, 8, 16, 24, 32, 40
 _TEAMS = 4096  # a call is its number times this, and the size of the team that it is for
 _SPINS = 2_000  # looks at the board, some 50 microseconds, before a thread gives way
 _YIELDS = 6_000  # times that it gives way, some 3 milliseconds, before it naps
@@ -97,6 +97,8 @@ def call(board: Array, team: int) -> int:
     """Have the other threads of a team begin; returns its size, 1 if they were sent home."""
     last = _add(board, _CALL, 0)
     _add(board, _TAKEN, -_add(board, _TAKEN, 0))
+    team = 1 if last < 0 else team
+    _add(board, OPEN, team - _add(board, OPEN, 0))
     if last < 0:
         return 1
     _add(board, _CALL, (last // _TEAMS + 1) * _TEAMS + team - last)
@@ -114,6 +116,12 @@ def wait_for_call(board: Array, last: int) -> tuple[int, int]:
         if now != last:
             return now, now % _TEAMS
         looks = _wait(looks)
+
+
+@compiled
+def close(board: Array) -> None:
+    """Note that the update which was called for is done."""
+    _add(board, OPEN, -_add(board, OPEN, 0))
 
 
 def last_call(board: Array) -> int:

@@ -1,6 +1,7 @@
 """N environments side by side, here or in processes: the one place that knows about resets."""
 
 import multiprocessing
+import os
 import signal
 import time
 from collections.abc import Iterable
@@ -20,6 +21,7 @@ from t3d.randomness import derived_seed
 
 Array = NDArray[Any]
 Answer = tuple[Array, float, bool, bool]  # observation, reward, terminated, truncated
+_LONGEST = 1e6  # seconds that one can wait for; more is for ever
 _STARTING = 300.0  # seconds that a new process has to import and make its environment
 
 
@@ -144,10 +146,10 @@ class Workers:
         assert pipe is not None
         try:
             left = until - time.monotonic()
-            if not pipe.poll(None if left == float("inf") else max(0.0, left)):
+            if not pipe.poll(None if left > _LONGEST else max(0.0, left)):
                 return _Lost(f"did not answer within {self._deadline:g} s")
             kind, answer = pipe.recv()
-        except (EOFError, ConnectionError):
+        except (EOFError, OSError):
             self._processes[index].join(timeout=5)
             return _Lost(f"died ({_ending(self._processes[index].exitcode)})")
         if kind == "broken":
@@ -162,16 +164,21 @@ class Workers:
 
     def _restart(self, index: int, why: str) -> None:
         """A new process for an environment, if it has not had too many."""
-        self._kill(index)
-        if self._restarted[index] == self._most:
-            times = f", after {self._most} restarts" if self._most else ""
-            raise BrokenEnvironmentError(f"the process of environment {index} {why}{times}")
-        self._restarted[index] += 1
-        self._news.append((index, why))
-        self._start(index)
-        made = self._answer(index, time.monotonic() + _STARTING)
-        if isinstance(made, _Lost):
-            self._restart(index, made.why)
+        made: Any = _Lost(why)
+        while isinstance(made, _Lost):
+            self._kill(index)
+            if self._restarted[index] == self._most:
+                times = f", after {self._most} restarts" if self._most else ""
+                what = f"the process of environment {index} {made.why}{times}"
+                raise BrokenEnvironmentError(what)
+            self._restarted[index] += 1
+            self._news.append((index, made.why))
+            try:
+                self._start(index)
+                made = self._answer(index, time.monotonic() + _STARTING)
+            except (T3DError, OSError) as error:
+                what = f"the process of environment {index} {made.why}, and cannot be restarted"
+                raise BrokenEnvironmentError(f"{what}: {error}") from error
 
     def step(self, action: Array) -> list[Answer | None]:
         """Play one action in each; None where the process was lost and is another now."""
@@ -252,8 +259,10 @@ def _ending(code: int | None) -> str:
 
 def _serve(pipe: Connection, maker: _Maker) -> None:
     """A worker process: make an environment, and do what the pipe says until it ends."""
-    # Ctrl-C reaches the whole terminal group; the trainer alone decides what it means.
+    # A signal to the trainer's group is the trainer's: it alone decides what that means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(os, "setpgrp"):
+        os.setpgrp()
     try:
         env = maker()
     except T3DError as error:

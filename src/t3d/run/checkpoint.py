@@ -18,6 +18,7 @@ import platform
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,7 +64,7 @@ def save(
 ) -> Path:
     """Write a checkpoint beside the others, whole or not at all, and drop those over `keep`."""
     final = folder.checkpoints / f"step-{collector.steps:012d}"
-    if final.exists():  # the same step of the same run has the same bits
+    if final.exists() and _says_the_same(final, progress, metrics):
         return final
     aside = folder.checkpoints / f".writing-{final.name}"
     try:
@@ -83,6 +84,8 @@ def save(
         }
         files.write(aside / "manifest.json", _sealed(manifest))
         files.flush_folder(aside)
+        if final.exists():  # of the same step, before its evaluation
+            os.rename(final, folder.checkpoints / f".pruned-{final.name}")
         os.rename(aside, final)
         files.flush_folder(folder.checkpoints)
     except (OSError, SafetensorError, T3DError) as error:
@@ -96,6 +99,24 @@ def save(
         os.rename(old, gone)
         shutil.rmtree(gone)
     return final
+
+
+def _says_the_same(path: Path, progress: Progress, metrics: Record) -> bool:
+    """Whether a checkpoint of this step is there already, with nothing done since."""
+    try:
+        manifest = manifest_of(path)
+    except T3DError:
+        return False
+    clock = {"seconds": 0}
+    return bool(
+        manifest["metrics"] == metrics
+        and manifest["progress"] | clock == json.loads(json.dumps(progress._asdict())) | clock
+    )
+
+
+def is_finished(manifest: Record, steps: int) -> bool:
+    """Whether a run of so many steps has nothing left to do, its last evaluation included."""
+    return bool(manifest["step"] >= steps and manifest["progress"]["evaluated_at"] >= steps)
 
 
 def _sweep(folder: RunFolder) -> None:
@@ -124,12 +145,12 @@ def _write_parts(
         _write_part(aside, f"{name}.safetensors", content, listed)
     for name, (low, high) in spans.items():
         if before is not None and name in unchanged:
-            try:
-                os.link(before[0] / name, aside / name)
-                listed[name] = unchanged[name]
-                continue
-            except OSError:  # not every disk has links: then it is written once more
-                pass
+            # Not every disk has links, and a damaged piece is not passed on: written once more.
+            with suppress(OSError, T3DError):
+                if files.hash_of(before[0] / name) == unchanged[name]["sha256"]:
+                    os.link(before[0] / name, aside / name)
+                    listed[name] = unchanged[name]
+                    continue
         _write_part(aside, name, to_bytes(memory.rows(low, high)), listed)
     return listed
 
@@ -208,6 +229,13 @@ def manifest_of(path: Path) -> Record:
 
 def check(path: Path) -> Record:
     """The manifest of a checkpoint that is whole; an error names the file that is not."""
+    try:
+        return _check(path)
+    except OSError as error:
+        raise T3DError(f"{error.filename or path} cannot be read: {error.strerror}") from error
+
+
+def _check(path: Path) -> Record:
     manifest = manifest_of(path)
     listed: Record = manifest["files"]
     there = set(os.listdir(path)) - {"manifest.json"}

@@ -14,6 +14,7 @@ import json
 import os
 import platform
 import shlex
+import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
@@ -50,6 +51,7 @@ class RunFolder:
                 advice += f", or go on with it: t3d resume {self}"
             raise T3DError(f"run folder {self.path} exists; {advice}")
         aside = RunFolder(self.path.with_name(f".{self.path.name}-{os.getpid()}"))
+        shutil.rmtree(aside.path, ignore_errors=True)
         try:
             aside.checkpoints.mkdir(parents=True)
             aside.write_config(config)
@@ -57,7 +59,11 @@ class RunFolder:
             files.write(aside.metrics_path, b"")
             os.rename(aside.path, self.path)
             files.flush_folder(self.path.parent)
+        except T3DError:
+            shutil.rmtree(aside.path, ignore_errors=True)
+            raise
         except OSError as error:
+            shutil.rmtree(aside.path, ignore_errors=True)
             reason = error.strerror or str(error)
             raise T3DError(f"run folder {self.path} cannot be written: {reason}") from error
 
@@ -171,8 +177,9 @@ class Lock:
             os.close(self._descriptor)
             advice = "stop that one, or train elsewhere with --run"
             raise T3DError(f"{folder.path} is in use by process {holder}; {advice}") from error
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, f"{os.getpid()} on {platform.node()}".encode(), 0)
+        with suppress(OSError):  # who has it is good to know, no more
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, f"{os.getpid()} on {platform.node()}".encode(), 0)
 
     def release(self) -> None:
         """Let it go."""
@@ -230,5 +237,6 @@ class MetricsFile:
         return bool(self._hash.hexdigest() == position["sha256"])
 
     def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        """Close the file. What could not be written was said when it was to be."""
+        with suppress(OSError):
+            self._file.close()

@@ -78,7 +78,7 @@ def warnings(
     agent: T3D, memory: ReplayBuffer, config: Config, measured: Record
 ) -> Iterable[tuple[str, str]]:
     """What does not look right, each with a name, in plain words and with what to try."""
-    recent = memory.action[np.arange(memory.added - 1000, memory.added) % memory.capacity]
+    recent = memory.action[np.arange(max(0, memory.added - 1000), memory.added) % memory.capacity]
     low, high = agent.low.cpu().numpy(), agent.high.cpu().numpy()
     edge = 0.01 * (high - low)
     share = float(np.mean((recent <= low + edge) | (recent >= high - edge)))

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from math import isfinite
 from types import FrameType
 from typing import Protocol, SupportsFloat
@@ -91,10 +91,10 @@ class Run:
             files.need_room(folder.path, run.disk_bytes(), "the checkpoints of this run")
             folder.create(config, about)
             run._lock = Lock(folder)
+            run._open(metrics_bytes=0)
         except BaseException:
             run._let_go()
             raise
-        run._open(metrics_bytes=0)
         return run
 
     def disk_bytes(self) -> int:
@@ -117,7 +117,7 @@ class Run:
         try:
             whole = checkpoint.newest_whole(folder)
             done = whole.manifest["step"] if whole else 0
-            if done >= config.steps:
+            if whole and checkpoint.is_finished(whole.manifest, config.steps):
                 advice = f"go further with --steps {2 * done}"
                 raise T3DError(f"{folder} is finished at step {done}; {advice}")
             run = cls(config, source, folder)
@@ -190,10 +190,10 @@ class Run:
         except DivergedError as error:
             raise T3DError(self._keep_what_broke(str(error))) from error
         except BrokenEnvironmentError as error:
-            what = health.broken_weights(self.agent)
-            if what:  # no environment can be blamed for what such an agent plays
-                raise T3DError(self._keep_what_broke(what)) from error
-            self.checkpoint()
+            try:
+                self.checkpoint()
+            except DivergedError as broken:  # no environment is to blame for what that plays
+                raise T3DError(self._keep_what_broke(str(broken))) from error
             on = f"saved at step {self.collector.steps}, go on with: t3d resume {self.folder}"
             raise T3DError(f"{error}; {on}") from error
         return False
@@ -269,7 +269,8 @@ class Run:
 
     def _keep_what_broke(self, what: str) -> str:
         """Leave a bundle beside the last good checkpoint; returns what to say."""
-        self._unfinished = None
+        with suppress(DivergedError):
+            self.finish()
         step, good = self.collector.steps, self.folder.newest_checkpoint()
         about = {"what": what, "step": step, "updates": self.agent.updates}
         bundle = health.write_bundle(self.folder, self.agent, self.memory, about)
@@ -347,15 +348,17 @@ class Run:
         checkpoint.save(self.folder, *parts, self.config.keep_checkpoints)
 
     def close(self) -> None:
-        """End the environments and the files."""
-        self.finish()
-        torch.set_num_threads(self._threads_before)
-        if self._background:
-            self._background.shutdown()
-        self.metrics.close()
-        for watcher in self.watchers:
-            watcher.close()
-        self._let_go()
+        """End the environments and the files, whatever else goes wrong."""
+        with ExitStack() as last_first:
+            last_first.callback(self._let_go)
+            last_first.callback(torch.set_num_threads, self._threads_before)
+            last_first.callback(self.metrics.close)
+            if self._background:
+                last_first.callback(self._background.shutdown)
+            for watcher in self.watchers:
+                last_first.callback(watcher.close)
+            with suppress(DivergedError):
+                self.finish()
 
     def _let_go(self) -> None:
         self.environments.close()
