@@ -672,13 +672,18 @@ def signals(count: int, folder: Path) -> Iterator[Case]:
         while trainer.poll() is None and not (run / "metrics.jsonl").exists():
             time.sleep(0.01)
         time.sleep(chance.uniform(0.5, 1.5))
-        trainer.send_signal(sent)
+        # Every second time to all of its processes, as a terminal or a batch system does.
+        everyone = [int(line.split()[0]) for line in in_session(trainer.pid)]
+        for each in everyone if number % 4 in (0, 1) else [trainer.pid]:
+            os.kill(each, sent)
         out, err = trainer.communicate(timeout=300)
         wrong = ""
         if trainer.returncode != 128 + sent or err:
             wrong = f"exit {trainer.returncode}: {err}"
         elif "Stopped and saved. Go on with:" not in out or t3d.inspect(run)["step"] is None:
             wrong = "not saved"
+        elif not t3d.inspect(run)["bit_exact"]:
+            wrong = "an environment was restarted"
         elif in_session(trainer.pid):
             wrong = f"left running: {in_session(trainer.pid)}"
         elif set(os.listdir("/dev/shm")) - shared:

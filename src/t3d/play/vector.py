@@ -1,12 +1,12 @@
 """N environments side by side, here or in processes: the one place that knows about resets."""
 
 import multiprocessing
-import os
 import signal
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from multiprocessing.util import Finalize
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -106,6 +106,8 @@ class Workers:
         self._news: list[tuple[int, str]] = []
         self._processes: list[Any] = [None] * len(makers)
         self._pipes: list[Connection | None] = [None] * len(makers)
+        # They do not listen to SIGTERM, by which Python would end them at its own exit.
+        Finalize(self, _kill_all, (self._processes,), exitpriority=10)
         try:
             for index in range(len(makers)):
                 self._start(index)
@@ -244,6 +246,12 @@ class Workers:
             self._kill(index)
 
 
+def _kill_all(processes: list[Any]) -> None:
+    for process in processes:
+        if process is not None:
+            process.kill()
+
+
 @dataclass(frozen=True)
 class _Lost:
     """The answer of a process that does not answer."""
@@ -259,10 +267,10 @@ def _ending(code: int | None) -> str:
 
 def _serve(pipe: Connection, maker: _Maker) -> None:
     """A worker process: make an environment, and do what the pipe says until it ends."""
-    # A signal to the trainer's group is the trainer's: it alone decides what that means.
+    # Ctrl-C reaches the whole terminal group, and a batch system tells every process to end;
+    # the trainer alone decides what that means, and ends this one when it has saved.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if hasattr(os, "setpgrp"):
-        os.setpgrp()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
         env = maker()
     except T3DError as error:
