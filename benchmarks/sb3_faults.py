@@ -19,6 +19,7 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -110,11 +111,11 @@ def dying_saves(folder: Path) -> Iterator[bool]:
         return 0
 
     at = 1
-    while in_a_fork(lambda at=at: save(at)) == 9:  # type: ignore[misc]
+    while in_a_fork(partial(save, at)) == 9:
         try:
             TD3.load(folder / "agent")
             yield True
-        except Exception:
+        except Exception:  # whatever it is, the agent is gone
             yield False
         (folder / "agent.zip").write_bytes(old)
         at += 1
@@ -170,7 +171,7 @@ def lost_workers(folder: Path) -> Iterator[bool]:
         return 0
 
     for sent in (signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP):
-        yield in_a_fork(lambda sent=sent: train(sent), 30) == 0  # type: ignore[misc]
+        yield in_a_fork(partial(train, sent), 30) == 0
 
 
 def main() -> None:

@@ -46,7 +46,15 @@ OTHER: dict[str, Any] = {
     "overlap": True,
 }
 # Knobs that say where and how to compute, and must not change the numbers, have a test each.
-ELSEWHERE = {"env_processes", "env_deadline", "env_restarts", "engine", "device", "threads"}
+ELSEWHERE = {
+    "env_processes",
+    "env_deadline",
+    "env_restarts",
+    "remake_envs",
+    "engine",
+    "device",
+    "threads",
+}
 
 
 def fingerprint(path: Path, **changed: Any) -> dict[str, Any]:

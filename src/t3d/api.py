@@ -91,7 +91,7 @@ def evaluate(
         raise T3DError(f"seed is {seed}; expected at least 0")
     config = RunFolder.open(run).config()
     agent = load(run, which=which)
-    played = make(env or config.env, max_episode_steps=config.max_episode_steps)
+    played = make(env or config.env, config)
     try:
         return play_episodes(agent.select_action, played, episodes, seed, purpose="test")
     finally:

@@ -300,7 +300,7 @@ def _film(run: str | Path, out: Path, seed: int, which: Any) -> tuple[list[Path]
 
     config = RunFolder.open(run).config()
     policy = load(run, which=which).select_action
-    return video.record(policy, config.env, out, seed, config.max_episode_steps)
+    return video.record(policy, config.env, out, config, seed)
 
 
 def _as_typed() -> str:

@@ -44,6 +44,9 @@ class Config:
     env_restarts: int = _knob(
         10, "times the process of each environment is restarted if it dies", least=0, most=10**9
     )
+    remake_envs: bool = _knob(
+        False, "make environments anew for every episode; for those that remember earlier ones"
+    )
     max_episode_steps: int = _knob(
         0,
         "cut longer episodes (a truncation); 0 for the environment's own limit",

@@ -58,6 +58,10 @@ PRESETS: dict[str, Preset] = {
         "a short random start, as in the paper",
         {"steps": 100_000, "random_steps": 1_000},
     ),
+    "BipedalWalker-v3": Preset(
+        "each episode in an environment made anew, as Box2D remembers earlier ones",
+        {"remake_envs": True},
+    ),
     "Hopper-v5": Preset("a short random start, as in the paper", {"random_steps": 1_000}),
     "Walker2d-v5": Preset("a short random start, as in the paper", {"random_steps": 1_000}),
 }

@@ -28,6 +28,8 @@ from typing import Any, NamedTuple
 import broken_envs
 import numpy as np
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 import t3d
@@ -492,7 +494,8 @@ def bad_configs(count: int, folder: Path) -> Iterator[Case]:
             t3d.Config.from_dict(changed)
             continue  # makes sense after all
         texts.append(json.dumps(changed))
-    for text in texts[:: max(1, len(texts) // count)]:
+    texts = texts[:: max(1, 2 * len(texts) // count)]
+    for text in texts + drawn_configs(good, count - len(texts)):
         file.write_text(text)
         said = io.StringIO()
         with contextlib.redirect_stderr(said):
@@ -500,6 +503,27 @@ def bad_configs(count: int, folder: Path) -> Iterator[Case]:
         lines = said.getvalue().splitlines()
         right = code == 2 and len(lines) == 1 and "Traceback" not in lines[0]
         yield f"config {text[-60:]!r}", "" if right else f"exit {code}: {said.getvalue()}"
+
+
+def drawn_configs(good: dict[str, Any], count: int) -> list[str]:
+    """Some configs that Hypothesis breaks: any JSON for any knob, and other knobs beside them."""
+    values = st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+    knobs = st.sampled_from(sorted(good)) | st.text()
+    found: list[str] = []
+
+    @settings(max_examples=3 * count, database=None, derandomize=True, deadline=None)
+    @given(st.dictionaries(knobs, values, min_size=1))
+    def draw(changes: dict[str, Any]) -> None:
+        try:
+            t3d.Config.from_dict(good | changes)
+        except t3d.T3DError:
+            found.append(json.dumps(good | changes))
+
+    draw()
+    return found[:count]
 
 
 # R7: environments that break the rules.

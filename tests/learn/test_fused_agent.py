@@ -140,6 +140,27 @@ def test_an_update_that_nobody_finishes_holds_up_no_exit() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
 
 
+def test_an_interrupt_in_the_middle_of_training_costs_no_more_than_the_update() -> None:
+    code = (
+        "import os, signal, threading, t3d\n"
+        "memory = t3d.ReplayBuffer(1, 2, 1)\n"
+        "memory.add([0, 0], [0, 0], [0], 0, False)\n"
+        "agent = t3d.FusedT3D(2, [-1], [1], t3d.Config(threads=2))\n"
+        # Where a shell starts a program in the background, Python does not do this by itself.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "agent.train(memory, 2)\n"
+        "for _ in range(5):\n"
+        "    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+        "    try:\n"
+        "        while True:\n"
+        "            agent.train(memory, 100)\n"
+        "    except KeyboardInterrupt:\n"
+        "        pass\n"
+        "agent.train(memory, 10)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
+
+
 def test_an_update_that_was_left_is_finished_before_the_next() -> None:
     code = (
         "import t3d\n"

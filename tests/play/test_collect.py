@@ -117,7 +117,7 @@ def test_nothing_that_is_not_finite_enters_the_memory() -> None:
 
 
 def test_evaluation_repeats_itself_and_adds_no_noise() -> None:
-    env = make("Pendulum-v1")
+    env = make("Pendulum-v1", Config())
     actions: list[Array] = []
 
     def policy(states: Array) -> Array:

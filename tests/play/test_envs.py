@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from t3d import Config, T3DError
-from t3d.play.envs import BrokenEnvironmentError, env_name, make
+from t3d.play.envs import BrokenEnvironmentError, GuardedEnv, env_name, make
 from t3d.play.vector import Environments, Workers
 
 
@@ -35,7 +35,7 @@ from t3d.play.vector import Environments, Workers
 )
 def test_what_cannot_be_learned_from_is_refused_in_one_line(source: object, message: str) -> None:
     with pytest.raises(T3DError) as caught:
-        make(source)  # type: ignore[arg-type]
+        make(source, Config())  # type: ignore[arg-type]
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -56,7 +56,7 @@ def test_what_cannot_be_learned_from_is_refused_in_one_line(source: object, mess
 def test_a_broken_answer_names_the_environment_the_episode_and_the_step(
     source: type[broken_envs.Calm], message: str
 ) -> None:
-    env = make(source, index=4)
+    env = make(source, Config(), index=4)
 
     def play() -> None:
         env.reset(seed=11)
@@ -76,7 +76,7 @@ def test_missing_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> 
     # The extras are all installed where the tests run, so the library's refusal is played.
     monkeypatch.setattr(gym, "make", refuse)
     with pytest.raises(T3DError, match=r"needs an extra: pip install 't3d\[mujoco\]'"):
-        make("HalfCheetah-v5")
+        make("HalfCheetah-v5", Config())
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_missing_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> 
     ["broken_envs:Calm-v0", "broken_envs:Calm", broken_envs.Calm, lambda: broken_envs.Calm()],
 )
 def test_users_bring_their_own_environment(source: object) -> None:
-    env = make(source)  # type: ignore[arg-type]
+    env = make(source, Config())  # type: ignore[arg-type]
     state, _ = env.reset(seed=0)
     assert state.shape == (3,)
     assert state.dtype == np.float32
@@ -106,7 +106,7 @@ def test_actions_arrive_inside_the_range_in_the_environments_own_precision() -> 
             seen.append(action)
             return super().step(action)
 
-    env = make(Strict)
+    env = make(Strict, Config())
     env.reset(seed=0)
     env.step(np.array([0.1, 0.7], np.float32))  # 0.1 in float32 is above 0.1 in float64
     env.step(np.array([-5, 5], np.float32))
@@ -114,10 +114,39 @@ def test_actions_arrive_inside_the_range_in_the_environments_own_precision() -> 
 
 
 def test_max_episode_steps_truncates_and_does_not_terminate() -> None:
-    env = make("Pendulum-v1", max_episode_steps=3)
+    env = make("Pendulum-v1", Config(max_episode_steps=3))
     env.reset(seed=0)
     ends = [env.step(np.zeros(1, np.float32))[2:4] for _ in range(3)]
     assert ends == [(False, False), (False, False), (False, True)]
+
+
+def test_made_anew_for_every_episode_box2d_remembers_nothing() -> None:
+    """Box2D's solver carries something over, so that the same episode may come out otherwise."""
+
+    def played(env: GuardedEnv, seed: int, rng: np.random.Generator) -> bytes:
+        seen = [env.reset(seed=seed)[0]]
+        for action in rng.uniform(-1, 1, (150, 4)).astype(np.float32):
+            state, _, terminated, *_ = env.step(action)
+            seen.append(state)
+            if terminated:
+                break
+        return np.concatenate(seen).tobytes()
+
+    def differ(remake: bool) -> int:
+        """In how many of ten cases an episode depends on those before it."""
+        found = 0
+        for case in range(10):
+            rng = np.random.default_rng(case)
+            old = make("BipedalWalker-v3", Config(remake_envs=remake))
+            new = make("BipedalWalker-v3", Config())
+            for episode in range(4):
+                played(old, episode, rng)
+            one, other = (played(env, 9, np.random.default_rng(case)) for env in (old, new))
+            found += one != other
+        return found
+
+    assert differ(True) == 0
+    assert differ(False) > 0
 
 
 @pytest.mark.parametrize("processes", [False, True])

@@ -144,14 +144,16 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not(tmp_path: P
         {"overlap": True, "num_envs": 3, "env_processes": True},
         {"engine": "reference"},
         {"updates_per_step": 0.3, "capacity": 25},
+        {"env": "BipedalWalker-v3", "remake_envs": True, "max_episode_steps": 0, "steps": 600},
     ],
 )
 def test_a_run_that_goes_on_ends_where_an_uninterrupted_one_ends(
     tmp_path: Path, knobs: dict[str, Any]
 ) -> None:
-    tiny(tmp_path / "whole", env="Hopper-v5", steps=90, **knobs)
-    tiny(tmp_path / "parts", env="Hopper-v5", steps=48, **knobs)
-    t3d.resume(tmp_path / "parts", steps=90, quiet=True)
+    whole: dict[str, Any] = {"env": "Hopper-v5", "steps": 90} | knobs
+    tiny(tmp_path / "whole", **whole)
+    tiny(tmp_path / "parts", **(whole | {"steps": whole["steps"] * 8 // 15}))
+    t3d.resume(tmp_path / "parts", steps=whole["steps"], quiet=True)
     assert same_bits(tmp_path / "whole", tmp_path / "parts")
 
 

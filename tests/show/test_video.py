@@ -15,8 +15,9 @@ from t3d.show.video import record
 
 def test_a_film_shows_the_whole_episode(tmp_path: Path) -> None:
     agent = t3d.T3D(3, [-2], [2])
+    config = t3d.Config(max_episode_steps=30)
     (mp4, gif), total = record(
-        agent.select_action, "Pendulum-v1", tmp_path / "film", seed=3, max_episode_steps=30
+        agent.select_action, "Pendulum-v1", tmp_path / "film", config, seed=3
     )
     assert imageio_ffmpeg.count_frames_and_secs(str(mp4))[0] == 31
     with Image.open(gif) as pictures:
@@ -25,7 +26,7 @@ def test_a_film_shows_the_whole_episode(tmp_path: Path) -> None:
         pictures.seek(10)
         assert np.abs(first - np.asarray(pictures.convert("L"), int)).max() > 100  # it moved
     # It is the first episode that `t3d eval` plays for this seed.
-    env = make("Pendulum-v1", max_episode_steps=30)
+    env = make("Pendulum-v1", config)
     assert evaluate(agent.select_action, env, 1, seed=3, purpose="test").returns == [total]
 
 
@@ -36,13 +37,14 @@ def test_without_the_extra_it_says_what_to_install(
     module: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)  # as if it were not installed
+    policy = t3d.T3D(3, [-2], [2]).select_action
     with pytest.raises(t3d.T3DError, match=rf"pip install 't3d\[{extra}\]'"):
-        record(t3d.T3D(3, [-2], [2]).select_action, "Pendulum-v1", tmp_path / "film")
+        record(policy, "Pendulum-v1", tmp_path / "film", t3d.Config())
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_environment_without_pictures_is_refused(tmp_path: Path) -> None:
     agent = t3d.T3D(3, [-1, -1], [1, 1])
     with pytest.raises(t3d.T3DError, match=r"cannot be made with \{'render_mode'"):
-        record(agent.select_action, broken_envs.Calm, tmp_path / "film")
+        record(agent.select_action, broken_envs.Calm, tmp_path / "film", t3d.Config())
     assert list(tmp_path.iterdir()) == []

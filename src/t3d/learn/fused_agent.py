@@ -21,7 +21,7 @@ from t3d.learn import fused
 from t3d.learn.fused import ACTOR, TWIN1, Job
 from t3d.learn.replay import Batch, ReplayBuffer
 from t3d.learn.t3d import T3D, adam_state
-from t3d.learn.team import BOARD, OPEN, cores, dismiss, last_call
+from t3d.learn.team import BOARD, OPEN, cores, dismiss
 from t3d.learn.tiles import LANES
 
 Array = NDArray[Any]
@@ -124,6 +124,7 @@ class FusedT3D(T3D):
             stores = [getattr(memory, name) for name in Batch._fields]
             job = self._job(stores, self.config.batch_size)
             self._crew = _Crew(job, memory, self.config.threads, self.config.policy_freq)
+        _finish(self._crew.job)  # an update that an interrupt has left, or that nobody finished
         return self._crew
 
     def _draw(self, crew: "_Crew", memory: ReplayBuffer) -> None:
@@ -277,11 +278,21 @@ class _Crew:
         self._memory = memory
         self._process = os.getpid()
         most = min(threads or cores(), len(job.parts), 1024 if os.name == "posix" else 1)
-        self._pace = Pace([most] if threads else _doubling(most), policy_freq)
-        self._helpers: list[threading.Thread] = []
-        self._when = 0.0
+        helpers: list[threading.Thread] = []
         # At exit too: a thread that outlives the interpreter would bring the process down.
-        weakref.finalize(self, _send_home, job, self._helpers, self._process)
+        weakref.finalize(self, _send_home, job, helpers, self._process)
+        # All before the first update: an interrupt can then leave none that is counted on and
+        # does not come.
+        for me in range(1, most):
+            helpers.append(threading.Thread(target=fused.work, args=(job, me, 0, 0), daemon=True))
+            try:
+                helpers[-1].start()
+            except RuntimeError:  # the system gives no more threads; fewer do the same
+                helpers.pop()
+                break
+        team = len(helpers) + 1
+        self._pace = Pace([team] if threads else _doubling(team), policy_freq)
+        self._when = 0.0
 
     def serves(self, memory: ReplayBuffer) -> bool:
         """Whether this crew learns from a memory; a forked process has none of its threads."""
@@ -293,19 +304,8 @@ class _Crew:
 
     def begin(self) -> None:
         """Have the other threads begin an update."""
-        _finish(self.job)  # one that an interrupt has left
-        team = self._pace.team
-        while len(self._helpers) + 1 < team:
-            arguments = (self.job, len(self._helpers) + 1, 0, last_call(self.job.board))
-            helper = threading.Thread(target=fused.work, args=arguments, daemon=True)
-            self._helpers.append(helper)
-            try:
-                helper.start()
-            except RuntimeError:  # the system gives no more threads; fewer do the same
-                self._helpers.pop()
-                team = len(self._helpers) + 1
         self._when = time.perf_counter()
-        fused.begin(self.job.board, team)
+        fused.begin(self.job.board, self._pace.team)
 
     def finish(self) -> None:
         """Take part in it until it is done."""
@@ -328,7 +328,8 @@ def _send_home(job: Job, helpers: list[threading.Thread], process: int) -> None:
         _finish(job)
     dismiss(job.board)
     for helper in helpers:
-        helper.join()
+        if helper.ident is not None:  # an interrupt may have come before it began
+            helper.join()
 
 
 class Pace:

@@ -124,11 +124,6 @@ def close(board: Array) -> None:
     _add(board, OPEN, -_add(board, OPEN, 0))
 
 
-def last_call(board: Array) -> int:
-    """The call that a new thread need not answer."""
-    return int(board[_CALL])
-
-
 def dismiss(board: Array) -> None:
     """Send the other threads home."""
     board[_CALL] = -1

@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from t3d.config import did_you_mean
+from t3d.config import Config, did_you_mean
 from t3d.errors import T3DError
 from t3d.numbers import all_finite, as_floats
 
@@ -24,26 +24,30 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 def make(
     source: EnvSource,
+    config: Config,
     *,
-    max_episode_steps: int = 0,
     render_mode: str | None = None,
     index: int | None = None,
 ) -> "GuardedEnv":
     """Make one environment, check that T3D can learn from it, and guard what it returns.
 
-    With `max_episode_steps`, longer episodes are truncated; 0 leaves the environment's own limit.
     `index` is its number among those that train; None for one that evaluates.
     """
     name = env_name(source)
-    env = _create(source, name, render_mode)
-    if max_episode_steps:
-        env = gym.wrappers.TimeLimit(env, max_episode_steps)
+
+    def create() -> gym.Env[Any, Any]:
+        env = _create(source, name, render_mode)
+        if config.max_episode_steps:
+            env = gym.wrappers.TimeLimit(env, config.max_episode_steps)
+        return env
+
+    env = create()
     try:
         _check_spaces(env, name)
     except T3DError:
         env.close()
         raise
-    return GuardedEnv(env, name, index)
+    return GuardedEnv(env, name, index, create if config.remake_envs else None)
 
 
 def env_name(source: EnvSource) -> str:
@@ -182,8 +186,15 @@ class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
     which episode seed, which step.
     """
 
-    def __init__(self, env: gym.Env[Any, Any], name: str, index: int | None) -> None:
+    def __init__(
+        self,
+        env: gym.Env[Any, Any],
+        name: str,
+        index: int | None,
+        remake: Callable[[], gym.Env[Any, Any]] | None,
+    ) -> None:
         super().__init__(env)
+        self._remake = remake  # gives each episode an environment of its own
         self.name = name
         self.index = index
         self.low: Array = env.action_space.low  # type: ignore[attr-defined]
@@ -219,8 +230,12 @@ class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
         """Start an episode."""
+        first = self._episode_seed is None
         self._episode_seed, self._step = seed, 0
         try:
+            if self._remake and not first:
+                self.env.close()
+                self.env = self._remake()
             answer = self.env.reset(seed=seed, options=options)
         except (Exception, SystemExit) as error:
             raise self._broken(f"reset() raised {blame(error)}") from error

@@ -46,11 +46,11 @@ class _Maker:
     """Makes environment `index`, here or in a worker process."""
 
     source: EnvSource
-    max_episode_steps: int
+    config: Config
     index: int
 
     def __call__(self) -> GuardedEnv:
-        return make(self.source, max_episode_steps=self.max_episode_steps, index=self.index)
+        return make(self.source, self.config, index=self.index)
 
 
 class InProcess:
@@ -321,8 +321,7 @@ class Environments:
     """
 
     def __init__(self, source: EnvSource, config: Config) -> None:
-        limit = config.max_episode_steps
-        makers = [_Maker(source, limit, index) for index in range(config.num_envs)]
+        makers = [_Maker(source, config, index) for index in range(config.num_envs)]
         self.vector: InProcess | Workers
         if config.env_processes:
             self.vector = Workers(makers, config.env_deadline, config.env_restarts)

@@ -54,7 +54,7 @@ class Run:
             self.agent: T3D = agent(self.environments.state_dim, low, high, config)
             self.memory = ReplayBuffer(config.capacity, self.environments.state_dim, len(low))
             self.collector = Collector(self.environments, config)
-            self.evaluation_env = make(source, max_episode_steps=config.max_episode_steps)
+            self.evaluation_env = make(source, config)
         except MemoryError as error:
             self.environments.close()
             advice = "lower capacity, hidden or batch_size"

@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium.error import DependencyNotInstalled
 from numpy.typing import NDArray
 
+from t3d.config import Config
 from t3d.errors import T3DError
 from t3d.play.collect import Policy
 from t3d.play.envs import EnvSource, GuardedEnv, make, missing_extra
@@ -20,7 +21,7 @@ _GIF_SPEED = 20  # frames per second
 
 
 def record(
-    policy: Policy, source: EnvSource, out: Path, seed: int = 0, max_episode_steps: int = 0
+    policy: Policy, source: EnvSource, out: Path, config: Config, seed: int = 0
 ) -> tuple[list[Path], float]:
     """Film the first test episode of a seed; returns the files and the episode's return."""
     try:
@@ -31,7 +32,7 @@ def record(
     _draw_without_a_screen()
     stem = out.with_suffix("") if out.suffix in (".mp4", ".gif") else out
     mp4, gif = Path(f"{stem}.mp4"), Path(f"{stem}.gif")
-    env = make(source, max_episode_steps=max_episode_steps, render_mode="rgb_array")
+    env = make(source, config, render_mode="rgb_array")
     if "rgb_array" not in env.metadata.get("render_modes", []):
         env.close()
         raise T3DError(f"{env.name} has no render mode rgb_array; add one to film it")
