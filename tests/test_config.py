@@ -27,7 +27,7 @@ from t3d.presets import PRESETS, resolve
         ("env_processes", 1, "env_processes is 1; expected a bool"),
         ("env", "", "env is ''; expected a str"),
         ("steps", 10**400, "expected a whole number at least 1 and at most 1,000,000,000,000"),
-        ("hidden", 2_000_000_000, "hidden is 2000000000; expected one or more whole numbers"),
+        ("hidden", 2_000_000_000, "hidden is 2000000000; expected a whole number"),
     ],
 )
 def test_a_knob_out_of_range_is_named_with_its_value_and_range(

@@ -100,7 +100,7 @@ def test_the_table_of_defaults_is_true() -> None:
 
     def read(written: str, like: Any) -> Any:
         if isinstance(like, tuple):
-            return tuple(int(item) for item in written.split(", "))
+            return tuple(type(like[0])(item) for item in written.split(", "))
         return type(like)(written.replace(",", ""))
 
     for knob, default, published in rows:

@@ -26,6 +26,7 @@ OTHER: dict[str, Any] = {
     "num_envs": 2,
     "max_episode_steps": 10,
     "random_steps": 30,
+    "exploration": "ou",
     "exploration_noise": 0.3,
     "capacity": 25,
     "train_after": "episode",
@@ -33,6 +34,9 @@ OTHER: dict[str, Any] = {
     "batch_size": 9,
     "hidden": (8, 9),
     "learning_rate": 1e-3,
+    "normalize_observations": True,
+    "reward_scale": 0.5,
+    "n_step": 3,
     "discount": 0.9,
     "tau": 0.1,
     "policy_noise": 0.1,
@@ -47,6 +51,9 @@ OTHER: dict[str, Any] = {
 }
 # Knobs that say where and how to compute, and must not change the numbers, have a test each.
 ELSEWHERE = {
+    "exploration_final",
+    "exploration_steps",
+    "exploration_pull",
     "env_processes",
     "env_deadline",
     "env_restarts",
@@ -104,6 +111,25 @@ def test_device_places_the_networks() -> None:
     agent = t3d.T3D(3, [-1], [1], Config(device="meta"))
     networks = (agent.actor, agent.critic, agent.actor_target, agent.critic_target)
     assert all(p.device.type == "meta" for network in networks for p in network.parameters())
+
+
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        {"exploration_steps": 30, "exploration_final": 0.3},
+        {"exploration_steps": 30, "exploration_final": 0.0},
+        {"exploration": "ou"},
+        {"exploration": "ou", "exploration_pull": 0.5},
+    ],
+)
+def test_knobs_of_exploration_change_the_run_together(
+    base: dict[str, Any], tmp_path: Path, knobs: dict[str, Any]
+) -> None:
+    found = fingerprint(tmp_path / "run", **knobs)
+    assert found != base
+    if len(knobs) == 2:
+        less = dict(list(knobs.items())[:1])
+        assert found != fingerprint(tmp_path / "less", **less)
 
 
 @pytest.mark.parametrize(("threads", "expected"), [(2, 2), (0, 1)])

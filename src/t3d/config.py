@@ -56,14 +56,33 @@ class Config:
     random_steps: int = _knob(
         10_000, "random steps before the policy plays and learns", least=0, most=10**12
     )
-    exploration_noise: float = _knob(
-        0.1, "std of the noise on played actions, in half-ranges", least=0, most=10
+    exploration: Literal["gaussian", "ou"] = _knob(
+        "gaussian",
+        "noise on played actions: new at each step, or Ornstein-Uhlenbeck's, which drifts",
+    )
+    exploration_noise: tuple[float, ...] = _knob(
+        (0.1,), "its std in half-ranges, one for all dimensions or one for each", least=0, most=10
+    )
+    exploration_final: tuple[float, ...] = _knob(
+        (0.1,), "what that becomes, if exploration_steps is not 0", least=0, most=10
+    )
+    exploration_steps: int = _knob(
+        0, "steps over which it becomes exploration_final; 0 for never", least=0, most=10**12
+    )
+    exploration_pull: float = _knob(
+        0.15, "share of Ornstein-Uhlenbeck's noise that is gone at each step", above=0, most=1
     )
 
     # The memory.
-    capacity: int = _knob(1_000_000, "transitions the replay memory holds", least=1, most=10**10)
+    capacity: int = _knob(1_000_000, "transitions the replay memory holds", least=1, most=10**9)
 
     # How to learn.
+    normalize_observations: bool = _knob(
+        False, "bring observations to about -1 to 1, by their mean and deviation so far"
+    )
+    reward_scale: float = _knob(
+        1.0, "what rewards are multiplied by when they are learned from", above=0, most=10**6
+    )
     train_after: Literal["step", "episode"] = _knob(
         "step", "learn after every step, or in a burst after every episode"
     )
@@ -73,6 +92,9 @@ class Config:
     batch_size: int = _knob(256, "transitions per update", least=1, most=10**7)
     hidden: tuple[int, ...] = _knob((256, 256), "units of each hidden layer", least=1, most=65_536)
     learning_rate: float = _knob(3e-4, "Adam's step size, actor and critic", above=0, most=1)
+    n_step: int = _knob(
+        1, "rewards that a target sums before it looks at a value", least=1, most=1000
+    )
     discount: float = _knob(0.99, "weight of the next step's value", least=0, most=1)
     tau: float = _knob(0.005, "share of the model in each target update", above=0, most=1)
     policy_noise: float = _knob(
@@ -153,9 +175,12 @@ def _checked(field: "dataclasses.Field[Any]", kind: Any, value: Any) -> Any:
             raise T3DError(f"{name} is {value!r}; expected one of: {choices}{hint}")
         return value
     if get_origin(kind) is tuple:
+        kind = get_args(kind)[0]
+        value = (value,) if isinstance(value, (int, float)) else value  # one is as good as a list
         if not isinstance(value, (tuple, list)) or not value:
-            raise T3DError(f"{name} is {value!r}; expected one or more whole numbers")
-        return tuple(_number(field, int, item) for item in value)
+            wanted = "whole numbers" if kind is int else "numbers"
+            raise T3DError(f"{name} is {value!r}; expected one or more {wanted}")
+        return tuple(_number(field, kind, item) for item in value)
     if kind in (str, bool):
         if not isinstance(value, kind) or value == "":
             raise T3DError(f"{name} is {value!r}; expected a {kind.__name__}")

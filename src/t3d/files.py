@@ -18,7 +18,7 @@ from t3d.errors import T3DError
 _LARGEST_JSON = 64 * 2**20
 _LARGEST_HEADER = 2**20
 # The types of numbers that we write, and their bytes.
-_WIDTHS = {"F64": 8, "F32": 4, "I64": 8, "U64": 8, "U8": 1, "BOOL": 1}
+_WIDTHS = {"F64": 8, "F32": 4, "I64": 8, "U64": 8, "I32": 4, "U8": 1, "BOOL": 1}
 
 
 def write(path: Path, content: bytes) -> None:

@@ -322,7 +322,7 @@ def damages(count: int, folder: Path) -> Iterator[Case]:
         yield what, damaged(run, newest, name, changed)
     for name in names:
         yield f"{name} missing", damaged(run, newest, name, None)
-    for name in ("memory-007.safetensors", "notes.txt", ".hidden"):
+    for name in ("memory-rows-0000000007.safetensors", "notes.txt", ".hidden"):
         yield f"{name} too many", damaged(run, newest, name, b"")
 
 
@@ -383,7 +383,7 @@ def hostile_files(mark: Path, agent: bytes) -> dict[str, tuple[str, Any]]:
     twice = b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},' * 2
     newest = "checkpoints/step-000000000060"
     found: dict[str, tuple[str, Any]] = {}
-    for name in ("agent", "best", "collector", "memory-000"):
+    for name in ("agent", "best", "collector", "memory-rows-0000000000"):
         found[f"a pickle as {name}"] = (f"{newest}/{name}.safetensors", bomb)
     found |= {
         "a pickle as the best agent": ("best.safetensors", bomb),

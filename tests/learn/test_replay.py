@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from t3d import Batch, ReplayBuffer, T3DError
 
-FIELDS = Batch._fields
+FIELDS = ("state", "next_state", "action", "reward", "done")
 Fields = dict[str, NDArray[Any]]
 
 

@@ -217,7 +217,8 @@ def constant(learner: T3D, **values: float) -> None:
 def rows(*, reward: list[float], done: list[float]) -> Batch:
     ones = torch.ones(len(reward), 3)
     action = torch.zeros(len(reward), 2)
-    return Batch(ones, ones, action, torch.tensor(reward), torch.tensor(done))
+    steps = torch.ones(len(reward))
+    return Batch(ones, ones, action, torch.tensor(reward), torch.tensor(done), steps)
 
 
 @pytest.mark.parametrize(

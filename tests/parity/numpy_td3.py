@@ -114,7 +114,7 @@ class NumpyTD3:
 
     def update(self, batch: Iterable[Array], noise: Array) -> dict[str, float]:
         """One training iteration; `noise` is standard normal, one per row and dimension."""
-        state, next_state, action, reward, done = batch
+        state, next_state, action, reward, done, steps = batch
         rows, state_dim = state.shape
         self.updates += 1
 
@@ -126,7 +126,8 @@ class NumpyTD3:
         next_action = np.clip(next_action + self.half_range * clipped, self.low, self.high)
         next_values = [self.judge(twin, next_state, next_action)[0] for twin in self.twin_targets]
         pessimistic = np.minimum(*next_values)
-        target = reward[:, None] + self.knobs.discount * (1 - done[:, None]) * pessimistic
+        discount = np.power(self.knobs.discount, steps)[:, None]
+        target = reward[:, None] + discount * (1 - done[:, None]) * pessimistic
 
         # Each twin: loss = sum of (Q - target)^2 / rows, so d loss / d Q = 2 (Q - target) / rows.
         measured = {"critic_loss": 0.0}

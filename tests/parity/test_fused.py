@@ -46,6 +46,7 @@ class Case:
                 random.uniform(self.low, self.high, (self.rows, len(self.low))),
                 random.normal(size=self.rows),
                 random.random(self.rows) < self.done,
+                random.integers(1, 4, self.rows),
             )
             noise = random.standard_normal((self.rows, len(self.low)))
             batch = Batch(*(torch.from_numpy(np.asarray(field)).to(dtype) for field in fields))
@@ -159,14 +160,36 @@ def memory_of(case: Case, rows: int = 200) -> ReplayBuffer:
     memory = ReplayBuffer(rows, case.state_dim, len(case.low))
     many = dataclasses.replace(case, rows=rows)
     batch, _ = next(many.batches(torch.float32))
-    memory.add(*batch)
+    state, after, action, reward, done, steps = batch
+    cut = steps > 2
+    for i in range(rows - 1):  # episodes, of which some are cut off
+        if not done[i] and not cut[i]:
+            state[i + 1] = after[i]
+    memory.add(state, after, action, reward, done, cut)
     return memory
 
 
-def test_train_draws_the_same_rows_and_noise() -> None:
-    reference, fused = Case().agents(torch.float64)
-    memory = memory_of(Case())
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        {},
+        {"n_step": 3},
+        {"reward_scale": 0.1},
+        {"normalize_observations": True},
+        {"n_step": 5, "reward_scale": 3.0, "normalize_observations": True, "policy_freq": 3},
+    ],
+)
+def test_train_draws_the_same_rows_and_noise(knobs: dict[str, Any]) -> None:
+    case = Case(knobs=knobs)
+    reference, fused = case.agents(torch.float64)
+    memory = memory_of(case)
+    for agent in (reference, fused):
+        agent.observe(100 + 10 * memory.state[:150])
     expected, found = reference.train(memory, 50), fused.train(memory, 50)
+    states = 100 + 10 * memory.state[:20]
+    np.testing.assert_allclose(
+        fused.select_action(states), reference.select_action(states), rtol=1e-5
+    )
     assert_same(fused.state_dict(), reference.state_dict(), FLOAT64)
     for name, value in expected.items():
         assert math.isclose(float(found[name]), float(value), rel_tol=FLOAT64), name

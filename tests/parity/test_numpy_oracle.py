@@ -49,6 +49,7 @@ class Case:
             random.uniform(self.low, self.high, (self.rows, len(self.low))),
             random.normal(size=self.rows),
             random.random(self.rows) < self.done,
+            random.integers(1, 4, self.rows),
         )
         # Numbers that float32 holds exactly, so that both precisions learn from the same.
         return Batch(*(torch.from_numpy(np.float32(field)) for field in fields))

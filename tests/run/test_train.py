@@ -171,7 +171,7 @@ def test_a_run_on_an_environment_that_is_not_deterministic_goes_on_and_says_so(
     ]
     lengths = [e["length"] for e in records(tmp_path / "run", "episode")]
     assert lengths == [5] * 17  # the one that broke after 3 steps is nowhere counted
-    assert len(whole_state(tmp_path / "run")["memory-000.reward"]) == 90
+    assert len(whole_state(tmp_path / "run")["memory-rows-0000000000.reward"]) == 90
 
 
 def test_a_kill_between_checkpoints_loses_no_line_and_doubles_none(tmp_path: Path) -> None:
@@ -309,7 +309,7 @@ def test_damaged_files_are_named_and_left_as_they_are(tmp_path: Path) -> None:
         ("manifest.json", b"{}"),
         ("manifest.json", b"[]"),
         ("collector.safetensors", b"12345678"),
-        ("memory-000.safetensors", b""),
+        ("memory-rows-0000000000.safetensors", b""),
         ("agent.safetensors", b"\x80\x04pickle"),
         ("more.safetensors", b""),
     ],
@@ -351,7 +351,7 @@ def test_when_no_checkpoint_is_whole_every_damaged_file_is_named(tmp_path: Path)
 def test_unchanged_pieces_are_linked_from_the_checkpoint_before_the_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("t3d.run.checkpoint._PIECE", 10 * 36)  # ten rows of the pendulum's
+    monkeypatch.setattr("t3d.learn.replay._BLOCK", 10 * 28)  # ten rows of the pendulum's
     run = tmp_path / "run"
     tiny(run, steps=100, keep_checkpoints=5)
     inodes = {
@@ -359,7 +359,9 @@ def test_unchanged_pieces_are_linked_from_the_checkpoint_before_the_last(
         for checkpoint in RunFolder(run).all_checkpoints()
     }
     shared = {name for name in inodes["100"] if inodes["100"][name] == inodes["060"].get(name)}
-    assert shared == {f"memory-{i:03d}.safetensors" for i in range(6)}  # 60 of 100 rows
+    assert shared == {
+        f"memory-rows-{i:010d}.safetensors" for i in range(0, 60, 10)
+    }  # 60 of 100 rows
     for one, other in itertools.pairwise(inodes):
         assert not set(inodes[one].values()) & set(inodes[other].values())
     t3d.resume(run, steps=110, quiet=True)
@@ -371,7 +373,7 @@ def test_unchanged_pieces_are_linked_from_the_checkpoint_before_the_last(
 def test_pieces_of_a_memory_that_has_gone_round_are_right(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capacity: int
 ) -> None:
-    monkeypatch.setattr("t3d.run.checkpoint._PIECE", 4 * 36)
+    monkeypatch.setattr("t3d.learn.replay._BLOCK", 4 * 28)
     knobs = {"capacity": capacity, "checkpoint_every": 7, "keep_checkpoints": 20}
     tiny(tmp_path / "parts", steps=90, **knobs)
     monkeypatch.undo()
@@ -380,20 +382,22 @@ def test_pieces_of_a_memory_that_has_gone_round_are_right(
         RunFolder(tmp_path / "parts").all_checkpoints(),
         RunFolder(tmp_path / "whole").all_checkpoints(),
     ):
-        pieces = [load_file(file) for file in sorted(parts.glob("memory-*"))]
-        for name, array in load_file(whole / "memory-000.safetensors").items():
-            together = np.concatenate([piece[name] for piece in pieces])
-            np.testing.assert_array_equal(together, array)
+        for table in ("rows", "ends"):
+            pieces = [load_file(file) for file in sorted(parts.glob(f"memory-{table}-*"))]
+            one = load_file(whole / f"memory-{table}-0000000000.safetensors")
+            for name, array in one.items():
+                together = np.concatenate([piece[name] for piece in pieces])
+                np.testing.assert_array_equal(together, array)
 
 
-GOLDEN = Path(__file__).parent / "golden"  # a run of two environments, by format 1
+GOLDEN = Path(__file__).parent / "golden"  # a run of two environments, by format 2
 
 
 def test_a_checkpoint_of_an_earlier_version_is_still_read(tmp_path: Path) -> None:
     run = shutil.copytree(GOLDEN, tmp_path / "run")
     found = t3d.inspect(run)
     assert found["step"] == 60
-    assert found["digest"] == "c3193d791d41b453ac058eb2a457db51ba68415d12e4e65d5037731419fe22d5"
+    assert found["digest"] == "ffb7cb3d430a5df694a8573120c173bf7b7d06ff99eadfbb0b54d1259b33cff9"
     assert sorted(p.name for p in run.iterdir()) == sorted(p.name for p in GOLDEN.iterdir())
     t3d.resume(run, steps=90, quiet=True)
     assert t3d.inspect(run)["step"] == 90
@@ -420,10 +424,10 @@ def test_a_run_stopped_in_its_last_evaluation_is_not_finished(tmp_path: Path) ->
 
 
 def test_a_damaged_piece_is_not_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("t3d.run.checkpoint._PIECE", 10 * 36)
+    monkeypatch.setattr("t3d.learn.replay._BLOCK", 10 * 28)
     run = tmp_path / "run"
     tiny(run)
-    piece = run / "checkpoints" / "step-000000000040" / "memory-001.safetensors"
+    piece = run / "checkpoints" / "step-000000000040" / "memory-rows-0000000010.safetensors"
     piece.write_bytes(piece.read_bytes()[:-1] + b"!")
     t3d.resume(run, steps=80, quiet=True)
     found = t3d.inspect(run)["checkpoints"]

@@ -49,15 +49,22 @@ class Job(NamedTuple):
     parts: Array  # (panels, 4): what each adds to the twins' losses, the actor's, and mean Q1
     measured: Array  # (4,): their sums
 
-    state: Array  # (capacity, state_dim): the memory
-    next_state: Array
+    observation: Array  # (places, state_dim): the memory
+    next_at: Array  # (capacity,): where in it each row leads to
     action: Array
     reward: Array
     done: Array
     drawn: Array  # (batch,): numbers from 0 to 1, which rows of it to learn from
-    size: Array  # (1,): how many rows there are
-    rows: Array  # (batch,): these rows
+    size: Array  # (1,): how many rows there are; 0 if the next four are given
+    rows: Array  # (batch,): the rows, and states, to learn from
+    ends: Array  # (batch,): the states that these led to
+    sums: Array  # (batch,): and their rewards on the way
+    weights: Array  # (batch,): of the next states' values
     noise: Array  # (batch, action_dim): standard normal, for step 6
+
+    shift: Array  # (state_dim,): how states are normalised
+    scale: Array
+    most: Array
 
     low: Array  # (action_dim,): the action range
     high: Array
@@ -73,7 +80,8 @@ class Job(NamedTuple):
     panels: Array  # (panel, unit, lane): all that belongs to each sixteen transitions
     turned: Array  # inputs of layers with units and lanes swapped, for the weights' gradients
 
-    discount: float
+    discounts: Array  # (n_step + 1,): powers of the discount
+    reward_scale: float
     tau: float
     policy_noise: float
     noise_clip: float
@@ -107,9 +115,9 @@ def _share(job: Job, me: int, team: int) -> Share:
         pitch=job.panels.size // count,
         rows=job.rows.size,
         state=0,
-        action=job.state.shape[1] * LANES,
+        action=job.observation.shape[1] * LANES,
         next_state=inputs * LANES,
-        next_action=(inputs + job.state.shape[1]) * LANES,
+        next_action=(inputs + job.observation.shape[1]) * LANES,
         value=2 * inputs * LANES,
     )
 
@@ -131,11 +139,13 @@ def _update(job: Job, me: int, team: int) -> None:
             break
         my = _share(job, piece, pieces)
         # Step 4: draw a batch, and gather it from the memory.
-        for row in range(my.first * LANES, min(my.last * LANES, my.rows)):
-            job.rows[row] = int(job.drawn[row] * job.size[0])
-        _gather(job.state, job.rows, panels, my.state, my)
-        _gather(job.next_state, job.rows, panels, my.next_state, my)
+        if job.size[0] > 0:
+            _draw(job, my)
+        _gather(job.observation, job.rows, panels, my.state, my)
+        _gather(job.observation, job.ends, panels, my.next_state, my)
         _gather(job.action, job.rows, panels, my.action, my)
+        _normalize(panels, my.state, job.shift, job.scale, job.most, my)
+        _normalize(panels, my.next_state, job.shift, job.scale, job.most, my)
         _see(panels, job.middle, job.max_action, my)
         # Step 5: the actor target plays the next action.
         _forward(targets, plan[ACTOR], panels, my.next_state, my)
@@ -145,7 +155,7 @@ def _update(job: Job, me: int, team: int) -> None:
         _forward(targets, plan[TWIN1], panels, my.next_state, my)
         _forward(targets, plan[TWIN2], panels, my.next_state, my)
         # Steps 8 and 9: believe the smaller value, and add the reward: the Bellman target.
-        _bellman(plan, panels, job.rows, job.reward, job.done, job.discount, my)
+        _bellman(plan, panels, job.sums, job.weights, my)
     meet(job.board, team)
 
     # The twins do not need each other from here on: half of an even team takes each.
@@ -185,6 +195,34 @@ def _update(job: Job, me: int, team: int) -> None:
         meet(job.board, team)
     if me == 0:
         _measure(job.parts, job.measured)
+
+
+@compiled
+def _draw(job: Job, my: Share) -> None:
+    """Which rows to learn from, and what came of each, n steps on or where the episode ended."""
+    kind = job.parameters.dtype.type
+    for i in range(my.first * LANES, min(my.last * LANES, my.rows)):
+        row = int(job.drawn[i] * job.size[0])
+        job.rows[i] = row
+        total, steps, place = job.reward[row], 1, job.next_at[row]
+        while place < len(job.reward) and steps < len(job.discounts) - 1:
+            row = place
+            total += job.reward.dtype.type(job.discounts[steps]) * job.reward[row]
+            steps, place = steps + 1, job.next_at[row]
+        job.ends[i] = place
+        job.sums[i] = kind(total) * kind(job.reward_scale)
+        job.weights[i] = (kind(1) - job.done[row]) * job.discounts[steps]
+
+
+@compiled
+def _normalize(panels: Array, at: int, shift: Array, scale: Array, most: Array, my: Share) -> None:
+    """States as the networks see them."""
+    for panel in range(my.first, my.last):
+        for i in range(shift.size):
+            start = panel * my.pitch + at + i * LANES
+            states = panels[start : start + min(LANES, my.rows - panel * LANES)]
+            for lane in range(states.size):
+                states[lane] = min(max((states[lane] - shift[i]) * scale[i], -most[i]), most[i])
 
 
 @compiled
@@ -250,23 +288,19 @@ def _smooth(
 def _bellman(
     plan: Array,
     panels: Array,
-    rows: Array,
-    reward: Array,
-    done: Array,
-    discount: float,
+    sums: Array,
+    weights: Array,
     my: Share,
 ) -> None:
     """Steps 8 and 9; a terminated episode has no next value."""
-    kind = panels.dtype.type
     for panel in range(my.first, my.last):
         at, first = panel * my.pitch, panel * LANES
         Q1, Q2 = at + plan[TWIN1, -1, UNIT], at + plan[TWIN2, -1, UNIT]
         for lane in range(min(LANES, my.rows - first)):
-            row = rows[first + lane]
             one, two = panels[Q1 + lane], panels[Q2 + lane]
             smaller = one if one < two or one != one else two  # nan if either is, as in PyTorch
-            after = (kind(1) - done[row]) * kind(discount) * smaller
-            panels[at + my.value + lane] = reward[row] + after
+            after = weights[first + lane] * smaller
+            panels[at + my.value + lane] = sums[first + lane] + after
 
 
 @compiled
@@ -481,10 +515,17 @@ def _polyak(targets: Array, parameters: Array, tau: float, my: Share) -> None:
 
 @compiled
 def _select_action(
-    parameters: Array, plan: Array, bounds: tuple[Array, Array, Array, Array], state: Array
+    parameters: Array,
+    plan: Array,
+    bounds: tuple[Array, Array, Array, Array],
+    seen: tuple[Array, Array, Array],
+    state: Array,
 ) -> Array:
     """The action for one state: layer by layer, a dot product per unit."""
     x = state.astype(parameters.dtype)
+    shift, scale, most = seen
+    for i in range(x.size):
+        x[i] = min(max((x[i] - shift[i]) * scale[i], -most[i]), most[i])
     for i in range(len(plan)):
         ins, outs, weight = plan[i, INS], plan[i, OUTS], plan[i, WEIGHT]
         out = parameters[weight + ins * outs : weight + (ins + 1) * outs].copy()  # the biases
@@ -529,13 +570,14 @@ def _entry_points(version: str) -> tuple[Callable[..., Any], ...]:
         parameters: Array,
         plan: Array,
         bounds: tuple[Array, Array, Array, Array],
+        seen: tuple[Array, Array, Array],
         states: Array,
         actions: Array,
     ) -> None:
         """The policy's action for every state."""
         _ = version
         for i in range(len(states)):
-            actions[i] = _select_action(parameters, plan, bounds, states[i])
+            actions[i] = _select_action(parameters, plan, bounds, seen, states[i])
 
     return entry(begin), entry(work), entry(act)
 

@@ -19,6 +19,7 @@ from t3d.config import Config
 from t3d.errors import T3DError
 from t3d.learn import fused
 from t3d.learn.fused import ACTOR, TWIN1, Job
+from t3d.learn.normalize import Normalizer
 from t3d.learn.replay import Batch, ReplayBuffer
 from t3d.learn.t3d import T3D, adam_state
 from t3d.learn.team import BOARD, OPEN, cores, dismiss
@@ -61,7 +62,9 @@ class FusedT3D(T3D):
         bounds = (self.low, self.high, self.actor.middle, self.actor.max_action)
         self._bounds = tuple(bound.numpy() for bound in bounds)
         layout = lay_out(state_dim, self.action_dim, self.config.hidden, panels=1)
-        self._acting = self._parameters, layout.plan[ACTOR], self._bounds
+        seen = self.normalizer.shift, self.normalizer.scale, self.normalizer.most
+        self._seen = tuple(part.numpy() for part in seen)
+        self._acting = self._parameters, layout.plan[ACTOR], self._bounds, self._seen
         self._crew: _Crew | None = None
 
     def _adam(self, module: nn.Module) -> Any:
@@ -116,13 +119,14 @@ class FusedT3D(T3D):
         if self._crew is None or not self._crew.serves(replay_buffer) or self.updates == 0:
             return None
         rows, noise = self._crew.job.rows, torch.from_numpy(self._crew.job.noise.copy())
-        return replay_buffer.batch(rows), noise
+        batch = replay_buffer.batch(rows, self.config.n_step, self.config.discount)
+        return self.see(batch.to(self.device, self.dtype)), noise
 
     def _crew_for(self, memory: ReplayBuffer) -> "_Crew":
         if self._crew is None or not self._crew.serves(memory):
             self._check_memory(memory)
-            stores = [getattr(memory, name) for name in Batch._fields]
-            job = self._job(stores, self.config.batch_size)
+            stores = memory.observation, memory.next_at, memory.action, memory.reward, memory.done
+            job = self._job(stores, self._seen, self.config.batch_size)
             self._crew = _Crew(job, memory, self.config.threads, self.config.policy_freq)
         _finish(self._crew.job)  # an update that an interrupt has left, or that nobody finished
         return self._crew
@@ -138,16 +142,24 @@ class FusedT3D(T3D):
     def update(self, batch: Batch, noise: Tensor) -> dict[str, SupportsFloat]:
         """Steps 5 to 15, once. All randomness comes in as arguments."""
         rows = len(noise)
-        widths = (self.state_dim,), (self.state_dim,), (self.action_dim,), (), ()
+        widths = (self.state_dim,), (self.state_dim,), (self.action_dim,), (), (), ()
         for name, field, width in zip(Batch._fields, batch, widths):
             if field.shape != (rows, *width):
                 expected = f"expected {(rows, *width)}, with {rows} rows of noise"
                 raise T3DError(f"{name} has shape {tuple(field.shape)}; {expected}")
         if noise.shape != (rows, self.action_dim):
             raise T3DError(f"noise has shape {tuple(noise.shape)}; expected one per action")
-        job = self._job([np.ascontiguousarray(field.numpy()) for field in batch], rows)
-        job.drawn[:] = (np.arange(rows) + 0.5) / rows  # every row once, in order
-        job.size[0] = rows
+        state, after, action, reward, done, _ = (
+            np.ascontiguousarray(field.numpy()) for field in batch
+        )
+        stores = np.concatenate([state, after]), np.zeros(0, np.int32), action, reward, done
+        unchanged = Normalizer(self.state_dim, self.dtype)
+        seen = unchanged.shift.numpy(), unchanged.scale.numpy(), unchanged.most.numpy()
+        job = self._job(stores, seen, rows)
+        job.rows[:] = np.arange(rows)
+        job.ends[:] = rows + job.rows
+        job.sums[:] = reward
+        job.weights[:] = ((1 - batch.done) * self.config.discount**batch.steps).numpy()
         job.noise[:] = noise.numpy()
         self._number(job)
         fused.begin(job.board, 1)
@@ -188,7 +200,7 @@ class FusedT3D(T3D):
         super().load_state_dict(state)
         self._steps = int(self._critic_steps[0]), int(self._actor_steps[0])
 
-    def _job(self, stores: list[Array], batch_size: int) -> Job:
+    def _job(self, stores: tuple[Array, ...], seen: tuple[Array, ...], batch_size: int) -> Job:
         """The agent's own arrays, a memory's, and room to compute in for a size of batch."""
         knobs, kind = self.config, self._parameters.dtype
         panels = math.ceil(batch_size / LANES)
@@ -203,7 +215,11 @@ class FusedT3D(T3D):
                 np.zeros(batch_size),
                 np.zeros(1, np.int64),
                 np.zeros(batch_size, np.int64),
+                np.zeros(batch_size, np.int64),
+                np.zeros(batch_size, kind),
+                np.zeros(batch_size, kind),
                 np.zeros((batch_size, self.action_dim), stores[2].dtype),
+                *seen,
                 *self._bounds,
                 layout.plan,
                 self._parameters,
@@ -213,7 +229,8 @@ class FusedT3D(T3D):
                 np.zeros(layout.gradients, kind),
                 np.zeros(layout.panel * panels, kind),
                 np.zeros(layout.turned, kind),
-                knobs.discount,
+                (knobs.discount ** np.arange(knobs.n_step + 1)).astype(kind),
+                knobs.reward_scale,
                 knobs.tau,
                 knobs.policy_noise,
                 knobs.noise_clip,

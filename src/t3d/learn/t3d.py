@@ -24,6 +24,7 @@ from t3d import files
 from t3d.config import Config
 from t3d.errors import T3DError
 from t3d.learn.networks import Actor, Critic
+from t3d.learn.normalize import Normalizer
 from t3d.learn.replay import Batch, ReplayBuffer
 from t3d.randomness import Purpose, generator, generator_state, set_generator_state
 
@@ -58,6 +59,7 @@ class T3D:
         self.low, self.high = lowest.to(self.device), highest.to(self.device)
         self.action_dim = len(lowest)
 
+        self.normalizer = Normalizer(state_dim, dtype)
         weights = generator(config.seed, "weights")
         # The bounds as they are kept, so that a saved agent acts like this one to the bit.
         bounds = lowest.numpy(), highest.numpy()
@@ -93,10 +95,23 @@ class T3D:
     def select_action(self, state: ArrayLike) -> NDArray[np.float32]:
         """The policy's action for one state, or for a batch of states. No noise is added."""
         states = self._states(state)
-        action = self.actor(torch.from_numpy(states).to(self.device, self.dtype))
+        action = self.actor(self.normalizer(torch.from_numpy(states).to(self.device, self.dtype)))
         # tanh may round to a hair outside of the range; the environment must never see that.
         chosen: NDArray[np.float32] = action.clamp(self.low, self.high).float().cpu().numpy()
         return chosen
+
+    def observe(self, states: NDArray[np.float32]) -> None:
+        """Take note of what states there are, if they are to be normalised."""
+        if self.config.normalize_observations:
+            self.normalizer.update(states)
+
+    def see(self, batch: Batch) -> Batch:
+        """What was stored as the networks see it."""
+        return batch._replace(
+            state=self.normalizer(batch.state),
+            next_state=self.normalizer(batch.next_state),
+            reward=batch.reward * self.config.reward_scale,
+        )
 
     def train(self, replay_buffer: ReplayBuffer, iterations: int) -> dict[str, SupportsFloat]:
         """Run that many training iterations; returns the last of each measure."""
@@ -105,8 +120,11 @@ class T3D:
         shape = (self.config.batch_size, self.action_dim)
         for _ in range(iterations):
             # Step 4: sample a batch of transitions and move it to the device.
-            batch = replay_buffer.sample(self.config.batch_size, self.sampling)
-            batch = batch.to(self.device, self.dtype)
+            knobs = self.config
+            batch = replay_buffer.sample(
+                knobs.batch_size, self.sampling, knobs.n_step, knobs.discount
+            )
+            batch = self.see(batch.to(self.device, self.dtype))
             # One standard normal number per row and per action dimension, for step 6.
             drawn = self.smoothing.standard_normal(shape, np.float32)
             noise = torch.from_numpy(drawn).to(self.device, self.dtype)
@@ -137,7 +155,7 @@ class T3D:
             # Step 8: believe the smaller value, against over-estimation.
             target_Q = torch.min(target_Q1, target_Q2)
             # Step 9: the Bellman target; a terminated episode has no next value.
-            target_Q = batch.reward + (1 - batch.done) * knobs.discount * target_Q
+            target_Q = batch.reward + (1 - batch.done) * knobs.discount**batch.steps * target_Q
 
         # Step 10: both critics predict the value of the action that was played.
         Q1, Q2 = self.critic(batch.state, batch.action)
@@ -173,7 +191,7 @@ class T3D:
         return states
 
     def _check_memory(self, memory: ReplayBuffer) -> None:
-        stored = memory.state.shape[1:], memory.action.shape[1]
+        stored = memory.state_shape, memory.action.shape[1]
         if stored != ((self.state_dim,), self.action_dim):
             expected = f"this agent's are {(self.state_dim,)} and {self.action_dim}"
             raise T3DError(f"the memory holds states {stored[0]}, actions {stored[1]}; {expected}")
@@ -189,6 +207,9 @@ class T3D:
             for key, parameter in module.named_parameters():
                 for moment in _ADAM:
                     state[f"{name}_optimizer.{key}.{moment}"] = adam.state[parameter][moment]
+        if self.config.normalize_observations:
+            known = self.normalizer.state_dict()
+            state |= {f"normalizer.{name}": value for name, value in known.items()}
         state["updates"] = torch.tensor(self.updates)
         for name in _STREAMS:
             words = generator_state(getattr(self, name))
@@ -216,6 +237,9 @@ class T3D:
             for key, parameter in module.named_parameters():
                 for moment in _ADAM:
                     adam.state[parameter][moment].copy_(state[f"{name}_optimizer.{key}.{moment}"])
+        if self.config.normalize_observations:
+            known = ("count", "mean", "squares")
+            self.normalizer.load_state_dict({name: state[f"normalizer.{name}"] for name in known})
         self.updates = int(state["updates"])
         for name, stream in streams.items():
             setattr(self, name, stream)
@@ -246,7 +270,7 @@ class T3D:
             header = files.header(Path(path).resolve())
             about: dict[str, Any] = json.loads(header.metadata["t3d"])
             config = Config.from_dict(about["config"])
-            _check_size(header.numbers, about["state_dim"], len(about["low"]), config.hidden)
+            _check_size(header.numbers, about["state_dim"], len(about["low"]), config)
             state = load_file(path)
             config = dataclasses.replace(config, device=device or config.device)
             dtype = {"float32": torch.float32, "float64": torch.float64}[about["dtype"]]
@@ -261,14 +285,15 @@ _ADAM = ("step", "exp_avg", "exp_avg_sq")
 _STREAMS: tuple[Purpose, ...] = ("sampling", "smoothing")
 
 
-def _check_size(numbers: int, state_dim: int, action_dim: int, hidden: tuple[int, ...]) -> None:
+def _check_size(numbers: int, state_dim: int, action_dim: int, config: Config) -> None:
     """Refuse a file that asks for networks of another size than it holds, before any is made."""
-    inputs = state_dim + action_dim
+    inputs, hidden = state_dim + action_dim, config.hidden
     networks = [(state_dim, *hidden, action_dim), (inputs, *hidden, 1), (inputs, *hidden, 1)]
     pairs = [pair for sizes in networks for pair in itertools.pairwise(sizes)]
     weights = sum((ins + 1) * outs for ins, outs in pairs)
     # Each parameter, its target, Adam's two moments of it; a count per array; and what is left.
-    if numbers != 4 * weights + 2 * len(pairs) + 1 + 6 * len(_STREAMS):
+    known = 2 * state_dim + 1 if config.normalize_observations else 0
+    if numbers != 4 * weights + 2 * len(pairs) + known + 1 + 6 * len(_STREAMS):
         raise T3DError(f"it holds {numbers:,} numbers; its config asks for {4 * weights:,} or so")
 
 

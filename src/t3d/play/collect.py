@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from t3d.config import Config
-from t3d.errors import DivergedError
+from t3d.errors import DivergedError, T3DError
 from t3d.numbers import all_finite
 from t3d.play.vector import Environments
 from t3d.randomness import generator, generator_state, set_generator_state
@@ -27,8 +27,13 @@ class Memory(Protocol):
         action: ArrayLike,
         reward: ArrayLike,
         done: ArrayLike,
+        truncated: ArrayLike,
+        envs: ArrayLike | None = None,
     ) -> None:
-        """Store a batch of transitions."""
+        """Store a step of each environment, or of some."""
+
+    def end(self, env: int) -> None:
+        """What an environment gives next follows nothing that it gave before."""
 
 
 class Episode(NamedTuple):
@@ -52,23 +57,39 @@ class Collector:
         self.chosen: Array | None = None  # actions that a broken environment has not played
         self.random_actions = generator(config.seed, "random-actions")
         self.exploration = generator(config.seed, "exploration")
-        # Noise is in units of each dimension's half-range.
-        half = (environments.high - environments.low) / 2
-        self._noise_scale = half * np.float32(config.exploration_noise)
+        self._half_range = (environments.high - environments.low) / 2
+        for name in ("exploration_noise", "exploration_final"):
+            given = len(getattr(config, name))
+            if given not in (1, len(environments.low)):
+                expected = f"expected 1, or {len(environments.low)}: one for each dimension"
+                raise T3DError(f"{name} has {given} numbers; {expected} of the action")
+        self.drift = np.zeros((environments.num_envs, len(environments.low)), np.float32)
 
     def _act(self, policy: Policy) -> Array:
-        """Random actions first, to fill the memory; then the policy's with Gaussian noise."""
+        """Random actions first, to fill the memory; then the policy's with noise."""
         low, high = self.environments.low, self.environments.high
         shape = (self.environments.num_envs, len(low))
         if self.steps < self.config.random_steps:
             return self.random_actions.uniform(low, high, shape).astype(np.float32)
         # One draw per environment and per dimension.
         noise = self.exploration.standard_normal(shape, np.float32)
-        noise *= self._noise_scale
+        if self.config.exploration == "ou":
+            self.drift += noise - np.float32(self.config.exploration_pull) * self.drift
+            noise = self.drift.copy()
+        noise *= self._noise_scale()
         noise += policy(self.environments.state)
         if not all_finite(noise):
             raise DivergedError("its action is not finite")
         return noise.clip(low, high, out=noise)
+
+    def _noise_scale(self) -> Array:
+        """The noise's standard deviation at this step, in the action's own units."""
+        scale = np.array(self.config.exploration_noise, np.float32)
+        if self.config.exploration_steps:
+            learning = self.steps - self.config.random_steps
+            share = np.float32(min(1.0, learning / self.config.exploration_steps))
+            scale = scale + share * (np.array(self.config.exploration_final, np.float32) - scale)
+        return self._half_range * scale
 
     def step(
         self,
@@ -90,11 +111,20 @@ class Collector:
         # Truncation is not termination: a state that a time limit cut off still has a value.
         if lost:  # these have not played: what they were doing is cut short, and nothing is stored
             played = np.delete(np.arange(len(reward)), lost)
-            self.length[lost], self.total[lost] = -1, 0
-            state, next_state, action = state[played], next_state[played], action[played]
-            memory.add(state, next_state, action, reward[played], terminated[played])
+            self.length[lost], self.total[lost], self.drift[lost] = -1, 0, 0
+            memory.add(
+                state[played],
+                next_state[played],
+                action[played],
+                reward[played],
+                terminated[played],
+                truncated[played],
+                envs=played,
+            )
+            for env in lost:
+                memory.end(env)
         else:
-            memory.add(state, next_state, action, reward, terminated)
+            memory.add(state, next_state, action, reward, terminated, truncated)
         self.steps += len(reward) - len(lost)
         self.length += 1
         self.total += reward
@@ -102,7 +132,7 @@ class Collector:
         for i in np.flatnonzero(terminated | truncated):
             number = int(self.environments.episode[i]) - 1  # by now the next has begun
             episodes.append(Episode(int(i), number, int(self.length[i]), float(self.total[i])))
-            self.length[i], self.total[i] = 0, 0
+            self.length[i], self.total[i], self.drift[i] = 0, 0, 0
         return episodes
 
     def state_dict(self) -> dict[str, Array]:
@@ -111,6 +141,7 @@ class Collector:
             "steps": np.array(self.steps),
             "length": self.length.copy(),
             "total": self.total.copy(),
+            "drift": self.drift.copy(),
             "chosen": np.zeros((0, 0), np.float32) if self.chosen is None else self.chosen,
             "random_actions": generator_state(self.random_actions),
             "exploration": generator_state(self.exploration),
@@ -126,8 +157,10 @@ class Collector:
         self.steps = int(arrays["steps"])
         self.length = arrays["length"].copy()
         self.total = arrays["total"].copy()
+        self.drift = arrays["drift"].copy()
         self.chosen = arrays["chosen"].copy() if arrays["chosen"].size else None
         self.length[self.environments.lost] = 0
         self.total[self.environments.lost] = 0
+        self.drift[self.environments.lost] = 0
         set_generator_state(self.random_actions, arrays["random_actions"])
         set_generator_state(self.exploration, arrays["exploration"])

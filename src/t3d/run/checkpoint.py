@@ -5,9 +5,10 @@ checkpoints/step-000000050000/
   agent.safetensors         networks, targets, Adam, counters, random streams
   best.safetensors          the agent with the best evaluation so far
   collector.safetensors     where each environment stands, and its random streams
-  memory-000.safetensors    the replay memory in pieces of a few megabytes
+  memory-rows-0000000000.safetensors, memory-ends-0000000000.safetensors ...
+                            the replay memory in blocks of a few megabytes
 
-A piece that has not changed is linked, not written again: from the checkpoint before the last,
+A block that has not changed is linked, not written again: from the checkpoint before the last,
 so that no two neighbours share a file and one damaged file never takes both.
 """
 
@@ -17,7 +18,6 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,14 +31,13 @@ from safetensors.numpy import save as to_bytes
 
 from t3d import files
 from t3d.errors import T3DError
-from t3d.learn.replay import ReplayBuffer
+from t3d.learn.replay import Block, ReplayBuffer
 from t3d.learn.t3d import T3D
 from t3d.play.collect import Collector
 from t3d.run.folder import Record, RunFolder, versions
 
-FORMAT = 1
-_PIECE = 4 * 2**20  # bytes of a piece of the memory, about
-_NAMES = re.compile(r"(agent|best|collector|memory-\d{3,9})\.safetensors")
+FORMAT = 2
+_NAMES = re.compile(r"(agent|best|collector|memory-(rows|ends)-\d{10})\.safetensors")
 
 
 class Progress(NamedTuple):
@@ -71,7 +70,6 @@ def save(
         _sweep(folder)
         os.mkdir(aside)
         listed = _write_parts(aside, folder, agent, memory, collector)
-        rows = piece_rows(memory)
         manifest = {
             "format": FORMAT,
             "step": collector.steps,
@@ -79,7 +77,7 @@ def save(
             "made_by": made_by(agent),
             "progress": progress._asdict(),
             "metrics": metrics,
-            "memory": {"added": memory.added, "capacity": memory.capacity, "piece_rows": rows},
+            "memory": memory.facts(),
             "files": listed,
         }
         files.write(aside / "manifest.json", _sealed(manifest))
@@ -134,24 +132,25 @@ def _write_parts(
     if folder.best_agent.is_file():
         contents["best"] = folder.best_agent.read_bytes()
     before = _before_last(folder)
-    unchanged = {} if before is None else _unchanged_pieces(memory, before[1])
-    spans = {_piece_name(i): span for i, span in enumerate(_spans(memory))}
-    fresh = {name: span for name, span in spans.items() if name not in unchanged}
-    numbers = sum(high - low for low, high in fresh.values()) * memory.row_bytes
+    blocks = _named_blocks(memory)
+    unchanged = {} if before is None else _unchanged_blocks(blocks, before[1])
+    fresh = [memory.read(block) for name, block in blocks.items() if name not in unchanged]
+    numbers = sum(array.nbytes for arrays in fresh for array in arrays.values())
     files.need_room(aside, numbers + sum(map(len, contents.values())), "this checkpoint")
 
     listed: Record = {}
     for name, content in contents.items():
         _write_part(aside, f"{name}.safetensors", content, listed)
-    for name, (low, high) in spans.items():
+    for name, block in blocks.items():
         if before is not None and name in unchanged:
-            # Not every disk has links, and a damaged piece is not passed on: written once more.
+            # Not every disk has links, and a damaged block is not passed on: written once more.
             with suppress(OSError, T3DError):
                 if files.hash_of(before[0] / name) == unchanged[name]["sha256"]:
                     os.link(before[0] / name, aside / name)
                     listed[name] = unchanged[name]
                     continue
-        _write_part(aside, name, to_bytes(memory.rows(low, high)), listed)
+        _write_part(aside, name, to_bytes(memory.read(block)), listed)
+        listed[name]["block"] = list(block)
     return listed
 
 
@@ -160,20 +159,9 @@ def _write_part(aside: Path, name: str, content: bytes, listed: Record) -> None:
     listed[name] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 
-def piece_rows(memory: ReplayBuffer) -> int:
-    """How many rows of a memory make a piece."""
-    return max(1, _PIECE // memory.row_bytes)
-
-
-def _piece_name(index: int) -> str:
-    return f"memory-{index:03d}.safetensors"
-
-
-def _spans(memory: ReplayBuffer) -> Iterator[tuple[int, int]]:
-    """First row, and one after the last, of every piece."""
-    rows = piece_rows(memory)
-    for low in range(0, memory.size, rows):
-        yield low, min(low + rows, memory.size)
+def _named_blocks(memory: ReplayBuffer) -> dict[str, Block]:
+    """The blocks of a memory by the names of their files."""
+    return {f"memory-{b.table}-{b.low:010d}.safetensors": b for b in memory.blocks()}
 
 
 def _before_last(folder: RunFolder) -> tuple[Path, Record] | None:
@@ -187,24 +175,14 @@ def _before_last(folder: RunFolder) -> tuple[Path, Record] | None:
         return None
 
 
-def _unchanged_pieces(memory: ReplayBuffer, manifest: Record) -> Record:
-    """The pieces of an earlier checkpoint that hold what the memory holds now."""
-    then = manifest["memory"]
-    new = memory.added - then["added"]
-    rows = piece_rows(memory)
-    if (then["capacity"], then["piece_rows"]) != (memory.capacity, rows) or new < 0:
-        return {}
-    first = then["added"] % memory.capacity  # rows written since begin here, and may wrap round
-    size_then = min(then["added"], memory.capacity)
-    unchanged = {}
-    for i, (low, high) in enumerate(_spans(memory)):
-        ends_early = high > size_then
-        # How far behind the first written row the piece's first row lies, round the ring.
-        distance = (low - first) % memory.capacity
-        written = distance < new or (distance + (high - low) > memory.capacity and new > 0)
-        if not ends_early and not written and _piece_name(i) in manifest["files"]:
-            unchanged[_piece_name(i)] = manifest["files"][_piece_name(i)]
-    return unchanged
+def _unchanged_blocks(blocks: dict[str, Block], manifest: Record) -> Record:
+    """What an earlier checkpoint says of the blocks that have not changed since."""
+    then = manifest["files"]
+    return {
+        name: then[name]
+        for name, block in blocks.items()
+        if name in then and then[name]["block"] == list(block)
+    }
 
 
 def _sealed(manifest: Record) -> bytes:
@@ -287,13 +265,11 @@ def load(
     try:
         saved = T3D.load(path / "agent.safetensors", device=agent.config.device)
         agent.load_state_dict(saved.state_dict())
-        if manifest["memory"]["capacity"] != memory.capacity:
-            stored = manifest["memory"]["capacity"]
-            raise T3DError(f"{path} has capacity {stored}; config.json says {memory.capacity}")
-        memory.restore(manifest["memory"]["added"])
-        for i, (low, high) in enumerate(_spans(memory)):
-            memory.put(low, high, _arrays(path / _piece_name(i)))
+        stored = {tuple(f["block"]): name for name, f in manifest["files"].items() if "block" in f}
+        memory.restore(manifest["memory"], lambda block: _arrays(path / stored[block]))
         collector.load_state_dict(_arrays(path / "collector.safetensors"))
+        for env in collector.environments.lost:
+            memory.end(env)
         if "best.safetensors" in manifest["files"]:
             files.replace(folder.best_agent, (path / "best.safetensors").read_bytes())
         else:

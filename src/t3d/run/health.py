@@ -78,7 +78,7 @@ def warnings(
     agent: T3D, memory: ReplayBuffer, config: Config, measured: Record
 ) -> Iterable[tuple[str, str]]:
     """What does not look right, each with a name, in plain words and with what to try."""
-    recent = memory.action[np.arange(max(0, memory.added - 1000), memory.added) % memory.capacity]
+    recent = memory.action[memory.newest(1000)]
     low, high = agent.low.cpu().numpy(), agent.high.cpu().numpy()
     edge = 0.01 * (high - low)
     share = float(np.mean((recent <= low + edge) | (recent >= high - edge)))
@@ -86,12 +86,14 @@ def warnings(
         found = f"{share:.0%} of the last actions are at the end of their range"
         yield "saturated", f"{found}: lower --learning-rate, or scale the observations to about 1"
     if config.discount < 1 and measured.get("mean_Q") is not None:
-        most = float(np.abs(memory.reward[: memory.size]).max()) / (1 - config.discount)
+        largest = config.reward_scale * float(np.abs(memory.reward[: memory.size]).max())
+        most = largest / (1 - config.discount)
         if abs(measured["mean_Q"]) > 2 * most > 0:
             found = f"mean Q is {measured['mean_Q']:,.4g}, and no return can be beyond {most:,.4g}"
             yield "exploding", f"{found}: lower --learning-rate or --tau, or scale the rewards down"
-    states = memory.state[:: max(1, memory.size // 256)][: min(memory.size, 256)]
-    if states.ndim == 2 and states.std(axis=0).max() > 0:
+    every = memory.newest(memory.size)[:: max(1, memory.size // 256)]
+    states = memory.batch(every[:256]).state.numpy()
+    if states.std(axis=0).max() > 0:
         spread = agent.select_action(states).std(axis=0) / ((high - low) / 2)
         if float(spread.max()) < 1e-4:
             found = "the policy plays the same action in every state"

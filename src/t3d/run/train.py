@@ -52,7 +52,9 @@ class Run:
             low, high = self.environments.low, self.environments.high
             agent = agent_class(engine_for(config)[0])
             self.agent: T3D = agent(self.environments.state_dim, low, high, config)
-            self.memory = ReplayBuffer(config.capacity, self.environments.state_dim, len(low))
+            self.memory = ReplayBuffer(
+                config.capacity, self.environments.state_dim, len(low), num_envs=config.num_envs
+            )
             self.collector = Collector(self.environments, config)
             self.evaluation_env = make(source, config)
         except MemoryError as error:
@@ -202,6 +204,7 @@ class Run:
         """One step in every environment, and the updates that are due after it."""
         before = self.collector.steps
         ended = self.collector.step(self.agent.select_action, self.memory, self._beside)
+        self.agent.observe(self.environments.state)
         for index, why in self.environments.vector.take_restarts():
             facts = {"env": index, "episode": int(self.environments.episode[index]), "why": why}
             self.record("restart", facts)
