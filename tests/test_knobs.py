@@ -24,6 +24,7 @@ OTHER: dict[str, Any] = {
     "steps": 70,
     "seed": 1,
     "num_envs": 2,
+    "action_repeat": 2,
     "max_episode_steps": 10,
     "random_steps": 30,
     "exploration": "ou",
@@ -51,6 +52,14 @@ OTHER: dict[str, Any] = {
 }
 # Knobs that say where and how to compute, and must not change the numbers, have a test each.
 ELSEWHERE = {
+    "pixels",
+    "grey",
+    "image_size",
+    "frame_stack",
+    "image_shift",
+    "image_channels",
+    "features",
+    "replay_on_disk",
     "exploration_final",
     "exploration_steps",
     "exploration_pull",
@@ -130,6 +139,52 @@ def test_knobs_of_exploration_change_the_run_together(
     if len(knobs) == 2:
         less = dict(list(knobs.items())[:1])
         assert found != fingerprint(tmp_path / "less", **less)
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    return fingerprint(tmp_path_factory.mktemp("seen") / "run", **SEEN)
+
+
+SEEN: dict[str, Any] = {"env": "seeing_envs:Camera", "steps": 30, "eval_every": 15}
+
+
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        {"grey": True},
+        {"image_size": 36},
+        {"frame_stack": 2},
+        {"image_shift": 2},
+        {"image_channels": 9},
+        {"features": 7},
+    ],
+)
+def test_knobs_of_images_change_the_run(
+    seen: dict[str, Any], tmp_path: Path, knobs: dict[str, Any]
+) -> None:
+    assert fingerprint(tmp_path / "run", **SEEN, **knobs) != seen
+
+
+def test_pixels_are_another_state(tmp_path: Path) -> None:
+    fingerprint(tmp_path / "run", pixels=True, image_size=32, steps=25, eval_every=0)
+    assert t3d.load(tmp_path / "run").layout.images == ((3, 32, 32),)
+
+
+def test_a_memory_on_disk_changes_nothing_but_the_place(
+    base: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    scratch = t3d.files.scratch
+
+    def note(path: Path) -> Any:
+        made.append(path)
+        return scratch(path)
+
+    monkeypatch.setattr("t3d.files.scratch", note)
+    assert fingerprint(tmp_path / "run", replay_on_disk=True) == base
+    assert made == [tmp_path / "run"]
 
 
 @pytest.mark.parametrize(("threads", "expected"), [(2, 2), (0, 1)])

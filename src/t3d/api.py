@@ -114,14 +114,15 @@ def start(
 ) -> Outcome:
     """Train a new run in a folder of its own."""
     folder = RunFolder(path or RunFolder.free_path(config.env, config.seed))
-    engine, why = engine_for(config)
-    config = dataclasses.replace(config, engine=engine)  # a resumed run goes on with the same
     about = _about(preset)
     run = Run.start(config, source or config.env, folder, about, lambda: say(console, _COMPILING))
     with closing(run):
-        head = f"{config.env}, preset {preset}, seed {config.seed}, engine {engine}"
-        say(console, f"{head}{f' ({why})' if why else ''}: {folder.path}")
-        say(console, f"checkpoints take up to {files.size(run.disk_bytes())} on the disk")
+        why = f" ({run.why_this_engine})" if run.why_this_engine else ""
+        head = f"{config.env}, preset {preset}, seed {config.seed}, engine {run.config.engine}{why}"
+        say(console, f"{head}: {folder.path}")
+        taken = f"the replay memory takes up to {files.size(run.memory_bytes())}"
+        where = " in a file" if config.replay_on_disk else ""
+        say(console, f"{taken}{where}, checkpoints {files.size(run.disk_bytes())} on the disk")
         if config.steps <= config.random_steps:
             note = f"note: nothing will be learned: all {config.steps:,} steps are random play"
             say(console, f"{note}; lower --random-steps, which is {config.random_steps:,}")

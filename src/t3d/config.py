@@ -47,6 +47,9 @@ class Config:
     remake_envs: bool = _knob(
         False, "make environments anew for every episode; for those that remember earlier ones"
     )
+    action_repeat: int = _knob(
+        1, "times that each action is played, as one step", least=1, most=1000
+    )
     max_episode_steps: int = _knob(
         0,
         "cut longer episodes (a truncation); 0 for the environment's own limit",
@@ -73,8 +76,22 @@ class Config:
         0.15, "share of Ornstein-Uhlenbeck's noise that is gone at each step", above=0, most=1
     )
 
+    # What to see.
+    pixels: bool = _knob(False, "learn from rendered images instead of the state")
+    grey: bool = _knob(False, "images without colour")
+    image_size: int = _knob(0, "side of images in pixels; 0 for as they come", least=0, most=4096)
+    frame_stack: int = _knob(1, "last images that make one state", least=1, most=32)
+    image_shift: int = _knob(
+        4, "pixels by which images are shifted at random when learned from", least=0, most=64
+    )
+    image_channels: int = _knob(
+        32, "channels of each convolution that looks at an image", least=1, most=4096
+    )
+    features: int = _knob(50, "numbers that an image becomes", least=1, most=65_536)
+
     # The memory.
     capacity: int = _knob(1_000_000, "transitions the replay memory holds", least=1, most=10**9)
+    replay_on_disk: bool = _knob(False, "keep its observations in a file instead of in RAM")
 
     # How to learn.
     normalize_observations: bool = _knob(

@@ -10,8 +10,9 @@ import math
 import os
 import shutil
 import stat
+import tempfile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, cast
 
 from t3d.errors import T3DError
 
@@ -130,12 +131,25 @@ def header(path: Path) -> Header:
 
 def need_room(path: Path, needed: int, what: str) -> None:
     """Refuse what does not fit on the disk that holds a folder, or the next one above it."""
-    while not path.exists() and path != path.parent:
-        path = path.parent
+    path = _existing(path)
     free = shutil.disk_usage(path).free
     if needed > free:
         advice = "free some, lower --capacity, or take another folder with --run"
         raise T3DError(f"{what} may take {size(needed)} and {path} has {size(free)}; {advice}")
+
+
+def scratch(path: Path) -> BinaryIO:
+    """A file on the disk that holds a folder, or will; it has no name and goes with the process."""
+    try:
+        return cast(BinaryIO, tempfile.TemporaryFile(dir=_existing(path)))
+    except OSError as error:
+        raise T3DError(f"no file can be written near {path}: {error.strerror or error}") from error
+
+
+def _existing(path: Path) -> Path:
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return path
 
 
 def size(count: float) -> str:

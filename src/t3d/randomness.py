@@ -14,6 +14,7 @@ Purpose = Literal[
     "weights",
     "sampling",
     "smoothing",
+    "augmentation",
     "random-actions",
     "exploration",
     "reset",

@@ -232,13 +232,14 @@ def test_environments_that_do_not_take_turns_cannot_be_stacked() -> None:
 
 
 def test_a_memory_in_a_file_holds_the_same(tmp_path: Path) -> None:
-    here, there = ReplayBuffer(20, 1, 1), ReplayBuffer(20, 1, 1, folder=tmp_path)
+    with (tmp_path / "memory").open("w+b") as file:
+        here, there = ReplayBuffer(20, 1, 1), ReplayBuffer(20, 1, 1, file=file)
     for memory in (here, there):
         for start in range(5):
             chain(memory, list(range(start, start + 7)), "truncated")
     one, two = (memory.batch(np.arange(20), n_step=3) for memory in (here, there))
     assert all(np.array_equal(a, b) for a, b in zip(one, two))
-    assert (tmp_path / "memory.dat").stat().st_size == 2 * 20 * 4
+    assert (tmp_path / "memory").stat().st_size == 2 * 20 * 4
 
 
 def test_blocks_say_when_they_changed(monkeypatch: pytest.MonkeyPatch) -> None:

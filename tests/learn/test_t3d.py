@@ -371,7 +371,7 @@ def test_the_file_is_a_header_and_numbers_and_nothing_that_can_run(tmp_path: Pat
     (length,) = struct.unpack("<Q", raw[:8])
     header = json.loads(raw[8 : 8 + length])
     about = json.loads(header.pop("__metadata__")["t3d"])
-    assert about["state_dim"] == 3
+    assert about["layout"]["vector"] == 3
     assert header.keys() == agent().state_dict().keys()
     # The tensors fill the rest of the file, end to end: there is no room for anything else.
     extents = sorted(tuple(entry["data_offsets"]) for entry in header.values())

@@ -101,12 +101,12 @@ class WholeNumberActions(Calm):
     action_space = Box(-1, 1, (2,), np.int64)
 
 
-class DictObservations(Calm):
-    observation_space = Dict({"a": Box(-1, 1, (3,), np.float32)})
+class NestedObservations(Calm):
+    observation_space = Dict({"a": Dict({"b": Box(-1, 1, (3,), np.float32)})})
 
 
-class ImageObservations(Calm):
-    observation_space = Box(0, 255, (48, 48, 3), np.uint8)
+class FloatImages(Calm):
+    observation_space = Box(0, 1, (48, 48, 3), np.float32)
 
 
 class MatrixObservations(Calm):
@@ -223,8 +223,8 @@ class NoActions(Calm):
     action_space = Box(-1, 1, (0,), np.float32)
 
 
-class TupleObservations(Calm):
-    observation_space = Tuple((Box(-1, 1, (3,), np.float32),))
+class DiscreteParts(Calm):
+    observation_space = Tuple((Box(-1, 1, (3,), np.float32), Discrete(2)))
 
 
 class Lottery(Calm):

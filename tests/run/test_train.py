@@ -469,10 +469,26 @@ def test_what_does_not_fit_on_the_disk_is_refused_before_the_run(
     free = shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: free)
     with pytest.raises(
-        t3d.T3DError, match=r"of this run may take .* kB and .* has 1 kB; free some"
+        t3d.T3DError, match=r"what this run keeps may take .* kB and .* has 1 kB; free some"
     ):
         tiny(tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_memory_that_does_not_fit_is_refused_with_the_largest_that_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("t3d.run.train.available_memory", lambda: 10_000_000)
+    with pytest.raises(t3d.T3DError) as refused:
+        tiny(tmp_path / "run", capacity=10**6, steps=10**6)
+    said = str(refused.value)
+    assert "would take 28 MB; 10 MB of RAM is free" in said
+    assert "take --capacity 321428 or less, or --replay-on-disk" in said
+    assert not (tmp_path / "run").exists()
+    # What is not going to be filled needs no room, and a file needs no RAM.
+    tiny(tmp_path / "short", capacity=10**6)
+    config = t3d.Config(env="Pendulum-v1", replay_on_disk=True)
+    Run(config, "Pendulum-v1", RunFolder(tmp_path / "other")).environments.close()
 
 
 def test_what_has_changed_since_the_checkpoint_is_said(

@@ -122,7 +122,10 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         ("trian", "no command is called 'trian'; did you mean 'train'?"),
         ("train Pendlum-v1", "did you mean 'Pendulum-v1'?"),
         ("train CartPole-v1", "has Discrete actions"),
-        ("train CarRacing-v3", "has image observations"),
+        (
+            "train CarRacing-v3 --capacity 999999999 --steps 999999999",
+            "the replay memory would take 2.77e+04 GB;",
+        ),
         ("train nowhere:Env-v0", "no module 'nowhere'"),
         ("train --tua 0.1", "train has no option '--tua'; did you mean '--tau'?"),
         ("train --tau 7", "tau is 7.0; expected a number above 0 and at most 1"),

@@ -7,15 +7,18 @@ import torch
 from t3d.config import Config
 from t3d.errors import T3DError
 from t3d.learn.t3d import T3D
+from t3d.observation import Layout
 
 Engine = Literal["reference", "fused"]
 
 
-def engine_for(config: Config) -> tuple[Engine, str]:
+def engine_for(config: Config, layout: Layout | None = None) -> tuple[Engine, str]:
     """The engine that a config asks for, and, if it is not the fast one for all that, why."""
     if config.engine == "reference":
         return "reference", ""
-    if config.device.partition(":")[0] != "cpu":
+    if layout and layout.images:
+        why = "fused has no convolutions for images"
+    elif config.device.partition(":")[0] != "cpu":
         why = f"fused runs on the CPU, not on {config.device}"
     else:
         try:
@@ -29,9 +32,9 @@ def engine_for(config: Config) -> tuple[Engine, str]:
     return "reference", why
 
 
-def reference_threads(config: Config) -> int:
+def reference_threads(config: Config, layout: Layout) -> int:
     """PyTorch's threads for the reference: as asked; else 1 where more only wait for each other."""
-    small = config.batch_size * max(config.hidden) ** 2 < 2**22
+    small = config.batch_size * max(config.hidden) ** 2 < 2**22 and not layout.images
     return config.threads or (1 if small else torch.get_num_threads())
 
 

@@ -24,6 +24,7 @@ from t3d.learn.replay import Batch, ReplayBuffer
 from t3d.learn.t3d import T3D, adam_state
 from t3d.learn.team import BOARD, OPEN, cores, dismiss
 from t3d.learn.tiles import LANES
+from t3d.observation import Layout
 
 Array = NDArray[Any]
 
@@ -37,7 +38,7 @@ class FusedT3D(T3D):
 
     def __init__(
         self,
-        state_dim: int,
+        state_dim: int | Layout,
         low: ArrayLike,
         high: ArrayLike,
         config: Config | None = None,
@@ -49,6 +50,8 @@ class FusedT3D(T3D):
         if self.device.type != "cpu":
             advice = "take --device cpu, or --engine reference"
             raise T3DError(f"engine fused runs on the CPU, not on {self.device}; {advice}")
+        if self.layout.images:
+            raise T3DError("engine fused has no convolutions for images; take --engine reference")
         actor, critic = list(self.actor.parameters()), list(self.critic.parameters())
         targets = itertools.chain(self.actor_target.parameters(), self.critic_target.parameters())
         self._parameters = _one_array(actor + critic)
@@ -61,10 +64,10 @@ class FusedT3D(T3D):
         self._steps = 0, 0  # Adam's, of the critic and of the actor
         bounds = (self.low, self.high, self.actor.middle, self.actor.max_action)
         self._bounds = tuple(bound.numpy() for bound in bounds)
-        layout = lay_out(state_dim, self.action_dim, self.config.hidden, panels=1)
+        places = lay_out(self.state_dim, self.action_dim, self.config.hidden, panels=1)
         seen = self.normalizer.shift, self.normalizer.scale, self.normalizer.most
         self._seen = tuple(part.numpy() for part in seen)
-        self._acting = self._parameters, layout.plan[ACTOR], self._bounds, self._seen
+        self._acting = self._parameters, places.plan[ACTOR], self._bounds, self._seen
         self._crew: _Crew | None = None
 
     def _adam(self, module: nn.Module) -> Any:
@@ -120,7 +123,7 @@ class FusedT3D(T3D):
             return None
         rows, noise = self._crew.job.rows, torch.from_numpy(self._crew.job.noise.copy())
         batch = replay_buffer.batch(rows, self.config.n_step, self.config.discount)
-        return self.see(batch.to(self.device, self.dtype)), noise
+        return batch.to(self.device, self.dtype), noise
 
     def _crew_for(self, memory: ReplayBuffer) -> "_Crew":
         if self._crew is None or not self._crew.serves(memory):
@@ -187,7 +190,7 @@ class FusedT3D(T3D):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy is built anew, or its networks would no longer be views of its arrays."""
-        about = (self.state_dim, self.low.numpy(), self.high.numpy(), self.config, self.dtype)
+        about = (self.layout, self.low.numpy(), self.high.numpy(), self.config, self.dtype)
         return _rebuilt, (type(self), about, self.state_dict())
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -204,7 +207,7 @@ class FusedT3D(T3D):
         """The agent's own arrays, a memory's, and room to compute in for a size of batch."""
         knobs, kind = self.config, self._parameters.dtype
         panels = math.ceil(batch_size / LANES)
-        layout = lay_out(self.state_dim, self.action_dim, knobs.hidden, panels)
+        places = lay_out(self.state_dim, self.action_dim, knobs.hidden, panels)
         return Job._make(
             (
                 np.zeros(BOARD, np.int64),
@@ -221,14 +224,14 @@ class FusedT3D(T3D):
                 np.zeros((batch_size, self.action_dim), stores[2].dtype),
                 *seen,
                 *self._bounds,
-                layout.plan,
+                places.plan,
                 self._parameters,
                 self._targets,
                 self._exp_avg,
                 self._exp_avg_sq,
-                np.zeros(layout.gradients, kind),
-                np.zeros(layout.panel * panels, kind),
-                np.zeros(layout.turned, kind),
+                np.zeros(places.gradients, kind),
+                np.zeros(places.panel * panels, kind),
+                np.zeros(places.turned, kind),
                 (knobs.discount ** np.arange(knobs.n_step + 1)).astype(kind),
                 knobs.reward_scale,
                 knobs.tau,
@@ -256,7 +259,7 @@ def _one_array(tensors: Sequence[Tensor]) -> Array:
     return flat.numpy()
 
 
-class Layout(NamedTuple):
+class Places(NamedTuple):
     """Where everything of every layer is, and how much room it takes."""
 
     plan: NDArray[np.int64]  # (3 networks, layers, 7): see fused.py
@@ -265,7 +268,7 @@ class Layout(NamedTuple):
     turned: int  # numbers in the array of turned inputs
 
 
-def lay_out(state_dim: int, action_dim: int, hidden: tuple[int, ...], panels: int) -> Layout:
+def lay_out(state_dim: int, action_dim: int, hidden: tuple[int, ...], panels: int) -> Places:
     """Give every layer of the three networks its places, for a batch of so many panels."""
     inputs = state_dim + action_dim
     networks = [(state_dim, *hidden, action_dim), (inputs, *hidden, 1), (inputs, *hidden, 1)]
@@ -284,7 +287,7 @@ def lay_out(state_dim: int, action_dim: int, hidden: tuple[int, ...], panels: in
             unit = slope + outs * LANES
             turned += width * panels * LANES
     # What `turn` takes along may lie behind the last unit.
-    return Layout(plan, gradient, unit + LANES * LANES, turned)
+    return Places(plan, gradient, unit + LANES * LANES, turned)
 
 
 class _Crew:

@@ -8,6 +8,8 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
+from t3d.observation import Image, Layout
+
 
 def mlp(
     sizes: tuple[int, ...], generator: np.random.Generator, dtype: torch.dtype
@@ -20,12 +22,90 @@ def mlp(
     layers: list[nn.Module] = []
     for inputs, outputs in itertools.pairwise(sizes):
         linear = nn.Linear(inputs, outputs, device="meta")  # draws nothing
-        bound = 1 / math.sqrt(inputs)
-        for name, shape in (("weight", (outputs, inputs)), ("bias", (outputs,))):
-            drawn = torch.from_numpy(generator.uniform(-bound, bound, shape)).to(dtype)
-            setattr(linear, name, nn.Parameter(drawn))
+        _draw(linear, (outputs, inputs), generator, dtype)
         layers += [linear, nn.ReLU()]
     return nn.Sequential(*layers[:-1])
+
+
+class Encoder(nn.Module):
+    """Before steps 2 and 3, where states have images: what is to be seen, in a few numbers.
+
+    Convolutions of 3 x 3 halve each image until it is small; a linear layer, a normalisation
+    and a tanh make it `features` numbers. It belongs to the critic and learns from the critic's
+    loss alone.
+    """
+
+    SMALL = 7  # pixels
+
+    def __init__(
+        self,
+        layout: Layout,
+        channels: int,
+        features: int,
+        generator: np.random.Generator,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        """Build one tower of layers for each image."""
+        super().__init__()
+        self.layout = layout
+        self.towers = nn.ModuleList()
+        for image in layout.images:
+            layers: list[nn.Module] = []
+            convolutions, left = self.plan(image, layout.frame_stack, channels)
+            for ins, outs in convolutions:
+                layers += [nn.Conv2d(ins, outs, 3, stride=2, device="meta"), nn.ReLU()]
+                _draw(layers[-2], (outs, ins, 3, 3), generator, dtype)
+            layers += [nn.Flatten(), nn.Linear(left, features, device="meta")]
+            _draw(layers[-1], (features, left), generator, dtype)
+            layers += [nn.LayerNorm(features, dtype=dtype), nn.Tanh()]
+            self.towers.append(nn.Sequential(*layers))
+
+    @classmethod
+    def plan(
+        cls, image: Image, frame_stack: int, channels: int
+    ) -> tuple[list[tuple[int, int]], int]:
+        """Channels in and out of each convolution, and how many numbers the last one leaves."""
+        ins, height, width = image.channels * frame_stack, image.height, image.width
+        convolutions = []
+        while min(height, width) > cls.SMALL:
+            convolutions.append((ins, channels))
+            ins, height, width = channels, (height - 1) // 2, (width - 1) // 2
+        return convolutions, ins * height * width
+
+    @classmethod
+    def shapes(cls, layout: Layout, channels: int, features: int) -> list[tuple[int, ...]]:
+        """The shapes of all of its parameters."""
+        found: list[tuple[int, ...]] = []
+        for image in layout.images:
+            convolutions, left = cls.plan(image, layout.frame_stack, channels)
+            for ins, outs in convolutions:
+                found += [(outs, ins, 3, 3), (outs,)]
+            found += [(features, left), (features,), (features,), (features,)]
+        return found
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """(batch, bytes of the stacked images) -> (batch, features of all images)."""
+        frames = rows.reshape(len(rows), self.layout.frame_stack, -1)
+        seen, start = [], 0
+        for image, tower in zip(self.layout.images, self.towers):
+            end = start + math.prod(image)
+            pixels = frames[:, :, start:end].reshape(len(rows), -1, image.height, image.width)
+            kind = next(tower.parameters()).dtype
+            # From bytes to numbers in the order that convolutions like, in one pass.
+            numbers = pixels.to(kind, memory_format=torch.channels_last)
+            seen.append(tower(numbers.div_(255).sub_(0.5)))
+            start = end
+        return torch.cat(seen, dim=1)
+
+
+def _draw(
+    layer: nn.Module, shape: tuple[int, ...], generator: np.random.Generator, dtype: torch.dtype
+) -> None:
+    """Start a layer's weights and biases uniform in +-1/sqrt(inputs)."""
+    bound = 1 / math.sqrt(math.prod(shape[1:]))
+    for name, size in (("weight", shape), ("bias", shape[:1])):
+        drawn = torch.from_numpy(generator.uniform(-bound, bound, size)).to(dtype)
+        setattr(layer, name, nn.Parameter(drawn))
 
 
 class _Bounds(nn.Module):
@@ -73,6 +153,8 @@ class Critic(_Bounds):
     The paper feeds actions as they come. We first bring them to -1..1, so that the critic
     sees the same numbers whatever units the environment uses.
     """
+
+    encoder: Encoder  # where states have images
 
     def __init__(
         self,

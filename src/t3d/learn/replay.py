@@ -2,9 +2,11 @@
 
 import heapq
 import math
+import mmap
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -33,8 +35,9 @@ class Batch(NamedTuple):
     steps: Tensor  # (batch,): 1, or with n-step returns as many as there were, up to n
 
     def to(self, device: torch.device, dtype: torch.dtype) -> "Batch":
-        """The same transitions on a device, as floats of a precision."""
-        return Batch(*(field.to(device, dtype) for field in self))
+        """The same transitions on a device, as floats of a precision; images stay bytes."""
+        bytes_, kind = torch.uint8, dtype
+        return Batch(*(f.to(device, bytes_ if f.dtype == bytes_ else kind) for f in self))
 
 
 class Block(NamedTuple):
@@ -73,13 +76,13 @@ class ReplayBuffer:
         num_envs: int = 1,
         frame_stack: int = 1,
         frame_size: int | None = None,
-        folder: Path | None = None,
+        file: BinaryIO | None = None,
     ) -> None:
         """Reserve room. `state_dtype` is float32, or uint8 for images.
 
         A state may begin with a stack of `frame_stack` frames, the oldest first, of `frame_size`
-        numbers each (by default, the whole state is that stack). With a `folder`, the
-        observations are in a file there instead of in RAM.
+        numbers each (by default, the whole state is that stack). With a `file`, the
+        observations are there instead of in RAM.
         """
         if capacity < 1:
             raise T3DError(f"capacity is {capacity}; expected at least 1")
@@ -96,7 +99,7 @@ class ReplayBuffer:
                 f"capacity is {capacity}; expected at most {2**30 - 1:,} with all frames"
             )
         width = size - (frame_stack - 1) * self._frame
-        self.observation = _reserve((2 * self.room, width), state_dtype, folder)
+        self.observation = _reserve((2 * self.room, width), state_dtype, file)
         self.action = np.zeros((self.room, action_dim), np.float32)
         self.reward = np.zeros(self.room, np.float32)
         self.done = np.zeros(self.room, np.float32)
@@ -172,7 +175,7 @@ class ReplayBuffer:
         actions = _checked("action", action, _FLOAT, self.action.shape[1:], rows, one)
         rewards = _checked("reward", reward, _FLOAT, (), rows, one)
         dones = _checked("done", done, _FLOAT, (), rows, one)
-        ends = np.broadcast_to(dones.astype(bool) | np.asarray(truncated, bool), rows).tolist()
+        ends = (dones.astype(bool) | np.asarray(truncated, bool)).tolist()
         whose = list(range(rows)) if rows <= self.num_envs else [0] * rows
         if envs is not None:
             whose = np.asarray(envs).tolist()
@@ -465,12 +468,18 @@ class ReplayBuffer:
 
 
 _FLOAT = np.dtype(np.float32)
+_MAP_NORESERVE = 0x4000  # of Linux; Python 3.11 has no name for it
 
 
-def _reserve(shape: tuple[int, int], dtype: DTypeLike, folder: Path | None) -> Array:
-    if folder is None:
+def _reserve(shape: tuple[int, int], dtype: DTypeLike, file: BinaryIO | None) -> Array:
+    if file is not None:
+        return np.memmap(file, dtype, "w+", shape=shape)
+    if sys.platform != "linux":
         return np.zeros(shape, dtype)
-    return np.memmap(folder / "memory.dat", dtype, "w+", shape=shape)
+    # Room that the system is not to count before it is used: all of it may be more than there is.
+    uncounted = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+    room = mmap.mmap(-1, math.prod(shape) * np.dtype(dtype).itemsize, flags=uncounted)
+    return np.frombuffer(room, dtype).reshape(shape)
 
 
 def _checked(

@@ -8,6 +8,7 @@ import copy
 import dataclasses
 import itertools
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self, SupportsFloat
@@ -23,9 +24,10 @@ from torch.nn.functional import mse_loss
 from t3d import files
 from t3d.config import Config
 from t3d.errors import T3DError
-from t3d.learn.networks import Actor, Critic
+from t3d.learn.networks import Actor, Critic, Encoder
 from t3d.learn.normalize import Normalizer
 from t3d.learn.replay import Batch, ReplayBuffer
+from t3d.observation import Layout
 from t3d.randomness import Purpose, generator, generator_state, set_generator_state
 
 
@@ -38,20 +40,24 @@ class T3D:
 
     def __init__(
         self,
-        state_dim: int,
+        state_dim: int | Layout,
         low: ArrayLike,
         high: ArrayLike,
         config: Config | None = None,
         *,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        """Build an untrained agent; `low` and `high` bound each dimension of the action."""
+        """Build an untrained agent; `low` and `high` bound each dimension of the action.
+
+        Where states are more than a vector, `state_dim` is their layout (t3d/observation.py).
+        """
         config = config or Config()
         self.config = config
-        self.state_dim = state_dim
+        self.layout = Layout(state_dim) if isinstance(state_dim, int) else state_dim
+        self.state_dim = self.layout.vector + len(self.layout.images) * config.features
         self.dtype = dtype
         self.device = _device(config.device)
-        if state_dim < 1:
+        if self.state_dim < 1:
             raise T3DError(f"state_dim is {state_dim}; expected at least 1")
         lowest, highest = (_bound(bound, dtype) for bound in (low, high))
         if lowest.shape != highest.shape or not bool((lowest < highest).all()):
@@ -59,13 +65,17 @@ class T3D:
         self.low, self.high = lowest.to(self.device), highest.to(self.device)
         self.action_dim = len(lowest)
 
-        self.normalizer = Normalizer(state_dim, dtype)
+        self.normalizer = Normalizer(self.layout.vector, dtype)
         weights = generator(config.seed, "weights")
         # The bounds as they are kept, so that a saved agent acts like this one to the bit.
         bounds = lowest.numpy(), highest.numpy()
-        shared = (state_dim, *bounds, config.hidden, weights, dtype)
+        shared = (self.state_dim, *bounds, config.hidden, weights, dtype)
         self.actor = Actor(*shared).to(self.device)
         self.critic = Critic(*shared).to(self.device)
+        if self.layout.images:  # what the critic's loss teaches, and the actor just uses
+            sizes = config.image_channels, config.features
+            encoder = Encoder(self.layout, *sizes, weights, dtype)
+            self.critic.encoder = encoder.to(self.device)
         self.actor_target = copy.deepcopy(self.actor).requires_grad_(False)
         self.critic_target = copy.deepcopy(self.critic).requires_grad_(False)
         self.actor_optimizer = self._adam(self.actor)
@@ -75,6 +85,7 @@ class T3D:
         self.updates = 0  # counts updates, never environment steps, and is saved
         self.sampling = generator(config.seed, "sampling")
         self.smoothing = generator(config.seed, "smoothing")
+        self.augmentation = generator(config.seed, "augmentation")
 
     def _adam(self, module: nn.Module) -> torch.optim.Adam:
         # Where PyTorch can, it steps all parameters in one pass; it then counts on the device.
@@ -95,22 +106,47 @@ class T3D:
     def select_action(self, state: ArrayLike) -> NDArray[np.float32]:
         """The policy's action for one state, or for a batch of states. No noise is added."""
         states = self._states(state)
-        action = self.actor(self.normalizer(torch.from_numpy(states).to(self.device, self.dtype)))
+        rows = torch.from_numpy(states if states.ndim == 2 else states[None]).to(self.device)
+        action = self.actor(self._look(self.critic, rows))
+        action = action if states.ndim == 2 else action[0]
         # tanh may round to a hair outside of the range; the environment must never see that.
         chosen: NDArray[np.float32] = action.clamp(self.low, self.high).float().cpu().numpy()
         return chosen
 
-    def observe(self, states: NDArray[np.float32]) -> None:
+    def observe(self, states: NDArray[Any]) -> None:
         """Take note of what states there are, if they are to be normalised."""
         if self.config.normalize_observations:
-            self.normalizer.update(states)
+            self.normalizer.update(_parts(self.layout, torch.from_numpy(states))[1].numpy())
 
     def see(self, batch: Batch) -> Batch:
-        """What was stored as the networks see it."""
+        """What was stored as the networks see it: images as features, that can be learned."""
+        with torch.no_grad():
+            next_state = self._look(self.critic_target, batch.next_state)
+        state = self._look(self.critic, batch.state)
+        reward = batch.reward * self.config.reward_scale
+        return batch._replace(state=state, next_state=next_state, reward=reward)
+
+    def _look(self, critic: Critic, rows: Tensor) -> Tensor:
+        """States as the actor and a critic take them."""
+        images, vector = _parts(self.layout, rows)
+        seen = self.normalizer(vector.to(self.dtype))
+        if images is None:
+            return seen
+        return torch.cat([critic.encoder(images), seen], dim=1)
+
+    def _shifted(self, batch: Batch) -> Batch:
+        """The same with each image moved a little, at random, so that no place is learned by heart.
+
+        Kostrikov, Yarats and Fergus, 2020.
+        """
+        most = self.config.image_shift
+        if not (self.layout.images and most):
+            return batch
+        rows = len(batch.reward)
+        moves = self.augmentation.integers(-most, most + 1, (2, rows, len(self.layout.images), 2))
         return batch._replace(
-            state=self.normalizer(batch.state),
-            next_state=self.normalizer(batch.next_state),
-            reward=batch.reward * self.config.reward_scale,
+            state=shifted(batch.state, self.layout, moves[0]),
+            next_state=shifted(batch.next_state, self.layout, moves[1]),
         )
 
     def train(self, replay_buffer: ReplayBuffer, iterations: int) -> dict[str, SupportsFloat]:
@@ -124,16 +160,16 @@ class T3D:
             batch = replay_buffer.sample(
                 knobs.batch_size, self.sampling, knobs.n_step, knobs.discount
             )
-            batch = self.see(batch.to(self.device, self.dtype))
+            batch = self._shifted(batch).to(self.device, self.dtype)
             # One standard normal number per row and per action dimension, for step 6.
             drawn = self.smoothing.standard_normal(shape, np.float32)
             noise = torch.from_numpy(drawn).to(self.device, self.dtype)
             self._last = batch, noise
-            measured |= self.update(batch, noise)
+            measured |= self.update(self.see(batch), noise)
         return measured
 
     def last_batch(self, replay_buffer: ReplayBuffer) -> tuple[Batch, Tensor] | None:
-        """What the last update learned from, and its noise; None if there was none yet."""
+        """What the last update learned from, as stored, and its noise; None if there was none."""
         return self._last
 
     def begin(self, replay_buffer: ReplayBuffer) -> Callable[[], dict[str, SupportsFloat]] | None:
@@ -169,7 +205,8 @@ class T3D:
         measured["mean_Q"] = Q1.detach().mean()
         if self.updates % knobs.policy_freq == 0:
             # Step 13: move the actor up the slope of the first critic.
-            actor_loss = -self.critic.Q1(batch.state, self.actor(batch.state)).mean()
+            state = batch.state.detach()  # how images are seen is not the actor's to change
+            actor_loss = -self.critic.Q1(state, self.actor(state)).mean()
             _descend(self.actor_optimizer, actor_loss)
             # Step 14: the actor target follows the actor by a small step.
             _polyak(self.actor_target, self.actor, knobs.tau)
@@ -178,22 +215,26 @@ class T3D:
             measured["actor_loss"] = actor_loss.detach()
         return measured
 
-    def _states(self, state: ArrayLike) -> NDArray[np.float32]:
+    def _states(self, state: ArrayLike) -> NDArray[Any]:
         """What `select_action` was given, checked."""
+        size, images = self.layout.size, bool(self.layout.images)
         try:
-            states = np.asarray(state, np.float32)
+            states = np.asarray(state) if images else np.asarray(state, np.float32)
         except (TypeError, ValueError) as error:
             raise T3DError(f"state is a {type(state).__name__}; expected numbers") from error
-        if states.shape[-1:] != (self.state_dim,) or states.ndim > 2:
-            raise T3DError(
-                f"state has shape {states.shape}; expected ({self.state_dim},) or a batch"
-            )
+        if (
+            states.shape[-1:] != (size,)
+            or states.ndim not in (1, 2)
+            or states.dtype != self.layout.dtype
+        ):
+            rows = "rows of bytes, as t3d.make gives them: " if images else ""
+            raise T3DError(f"state has shape {states.shape}; expected {rows}({size},) or a batch")
         return states
 
     def _check_memory(self, memory: ReplayBuffer) -> None:
         stored = memory.state_shape, memory.action.shape[1]
-        if stored != ((self.state_dim,), self.action_dim):
-            expected = f"this agent's are {(self.state_dim,)} and {self.action_dim}"
+        if stored != ((self.layout.size,), self.action_dim):
+            expected = f"this agent's are {(self.layout.size,)} and {self.action_dim}"
             raise T3DError(f"the memory holds states {stored[0]}, actions {stored[1]}; {expected}")
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -211,7 +252,7 @@ class T3D:
             known = self.normalizer.state_dict()
             state |= {f"normalizer.{name}": value for name, value in known.items()}
         state["updates"] = torch.tensor(self.updates)
-        for name in _STREAMS:
+        for name in _streams(self.layout):
             words = generator_state(getattr(self, name))
             state[f"generator.{name}"] = torch.from_numpy(words.view(np.int64))
         return {key: value.detach().clone() for key, value in state.items()}
@@ -227,7 +268,7 @@ class T3D:
                 found = f"{state[key].dtype} of shape {tuple(state[key].shape)}"
                 wanted = f"{value.dtype} of shape {tuple(value.shape)}"
                 raise T3DError(f"{key} is {found}; this agent expects {wanted}")
-        streams = {name: _stream(state, name) for name in _STREAMS}
+        streams = {name: _stream(state, name) for name in _streams(self.layout)}
         for name in ("actor", "critic", "actor_target", "critic_target"):
             prefix = f"{name}."
             own = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
@@ -247,7 +288,7 @@ class T3D:
     def to_bytes(self) -> bytes:
         """The whole agent as a safetensors file."""
         about = {
-            "state_dim": self.state_dim,
+            "layout": self.layout._asdict(),
             "low": self.low.tolist(),
             "high": self.high.tolist(),
             "dtype": str(self.dtype).removeprefix("torch."),
@@ -270,11 +311,12 @@ class T3D:
             header = files.header(Path(path).resolve())
             about: dict[str, Any] = json.loads(header.metadata["t3d"])
             config = Config.from_dict(about["config"])
-            _check_size(header.numbers, about["state_dim"], len(about["low"]), config)
+            layout = Layout.from_json(about["layout"])
+            _check_size(header.numbers, layout, len(about["low"]), config)
             state = load_file(path)
             config = dataclasses.replace(config, device=device or config.device)
             dtype = {"float32": torch.float32, "float64": torch.float64}[about["dtype"]]
-            agent = cls(about["state_dim"], about["low"], about["high"], config, dtype=dtype)
+            agent = cls(layout, about["low"], about["high"], config, dtype=dtype)
         except (OSError, SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise T3DError(f"{path} is not a T3D agent: {error}") from error
         agent.load_state_dict(state)
@@ -282,18 +324,52 @@ class T3D:
 
 
 _ADAM = ("step", "exp_avg", "exp_avg_sq")
-_STREAMS: tuple[Purpose, ...] = ("sampling", "smoothing")
 
 
-def _check_size(numbers: int, state_dim: int, action_dim: int, config: Config) -> None:
+def _streams(layout: Layout) -> tuple[Purpose, ...]:
+    """The random streams that an agent's next update depends on."""
+    return ("sampling", "smoothing", "augmentation") if layout.images else ("sampling", "smoothing")
+
+
+def _parts(layout: Layout, rows: Tensor) -> tuple[Tensor | None, Tensor]:
+    """The images, all frames of them, and the vectors of states."""
+    if not layout.images:
+        return None, rows
+    images = layout.frame_stack * layout.frame_size
+    return rows[:, :images], rows[:, images:].contiguous().view(torch.float32)
+
+
+def shifted(rows: Tensor, layout: Layout, moves: NDArray[np.int64]) -> Tensor:
+    """States whose images are moved: (row, image, down and right). Edges are repeated."""
+    moved = rows.numpy().copy()
+    most = int(np.abs(moves).max())
+    frames = moved[:, : layout.frame_stack * layout.frame_size]
+    frames = frames.reshape(len(moved), layout.frame_stack, -1)
+    start = 0
+    for i, (channels, height, width) in enumerate(layout.images):
+        part = frames[:, :, start : start + channels * height * width]
+        start += channels * height * width
+        images = part.reshape(len(moved), -1, height, width)
+        wide = np.pad(images, ((0, 0), (0, 0), (most, most), (most, most)), mode="edge")
+        for row, (down, right) in enumerate(moves[:, i]):
+            y, x = most - down, most - right
+            cut = wide[row, :, y : y + height, x : x + width]
+            part[row] = cut.reshape(layout.frame_stack, -1)
+    return torch.from_numpy(moved)
+
+
+def _check_size(numbers: int, layout: Layout, action_dim: int, config: Config) -> None:
     """Refuse a file that asks for networks of another size than it holds, before any is made."""
+    state_dim = layout.vector + len(layout.images) * config.features
     inputs, hidden = state_dim + action_dim, config.hidden
     networks = [(state_dim, *hidden, action_dim), (inputs, *hidden, 1), (inputs, *hidden, 1)]
     pairs = [pair for sizes in networks for pair in itertools.pairwise(sizes)]
-    weights = sum((ins + 1) * outs for ins, outs in pairs)
+    shapes = Encoder.shapes(layout, config.image_channels, config.features)
+    weights = sum((ins + 1) * outs for ins, outs in pairs) + sum(map(math.prod, shapes))
     # Each parameter, its target, Adam's two moments of it; a count per array; and what is left.
-    known = 2 * state_dim + 1 if config.normalize_observations else 0
-    if numbers != 4 * weights + 2 * len(pairs) + known + 1 + 6 * len(_STREAMS):
+    known = 2 * layout.vector + 1 if config.normalize_observations else 0
+    arrays = 2 * len(pairs) + len(shapes)
+    if numbers != 4 * weights + arrays + known + 1 + 6 * len(_streams(layout)):
         raise T3DError(f"it holds {numbers:,} numbers; its config asks for {4 * weights:,} or so")
 
 

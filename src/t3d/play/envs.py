@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from t3d.config import Config, did_you_mean
 from t3d.errors import T3DError
-from t3d.numbers import all_finite, as_floats
+from t3d.play.observe import Observer
 
 Array = NDArray[Any]
 # A Gymnasium id, module:EnvId, module:callable, or a callable that makes an environment.
@@ -36,7 +36,11 @@ def make(
     name = env_name(source)
 
     def create() -> gym.Env[Any, Any]:
-        env = _create(source, name, render_mode)
+        env = _create(source, name, "rgb_array" if config.pixels else render_mode)
+        if config.action_repeat > 1:
+            env = gym.wrappers.RepeatAction(env, config.action_repeat)
+        if config.pixels:
+            env = _rendered(env, name)
         if config.max_episode_steps:
             env = gym.wrappers.TimeLimit(env, config.max_episode_steps)
         return env
@@ -44,10 +48,11 @@ def make(
     env = create()
     try:
         _check_spaces(env, name)
+        observer = Observer(env.observation_space, name, config)
     except T3DError:
         env.close()
         raise
-    return GuardedEnv(env, name, index, create if config.remake_envs else None)
+    return GuardedEnv(env, name, index, observer, create if config.remake_envs else None)
 
 
 def env_name(source: EnvSource) -> str:
@@ -62,7 +67,26 @@ def env_name(source: EnvSource) -> str:
     return f"{getattr(source, '__module__', '?')}:{name}"
 
 
+def _rendered(env: gym.Env[Any, Any], name: str) -> gym.Env[Any, Any]:
+    """An environment that shows pictures of itself, and nothing else."""
+    try:
+        return gym.wrappers.AddRenderObservation(env)
+    except gym.error.DependencyNotInstalled as error:
+        raise T3DError(missing_extra(name, error)) from error
+    except Exception as error:  # whatever a graphics driver comes up with
+        raise T3DError(f"environment {name!r} cannot be rendered: {blame(error)}") from error
+
+
+def draw_without_a_screen() -> None:
+    """Tell pygame and MuJoCo to, unless there is a screen or someone chose otherwise."""
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+    if sys.platform == "linux" and not ("DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ):
+        os.environ.setdefault("MUJOCO_GL", "egl")
+
+
 def _create(source: EnvSource, name: str, render_mode: str | None) -> gym.Env[Any, Any]:
+    if render_mode:
+        draw_without_a_screen()
     # An environment that cannot be rendered need not know the word.
     rendering: dict[str, Any] = {"render_mode": render_mode} if render_mode else {}
     maker: Callable[..., Any] | None = source if callable(source) else _callable_in_module(source)
@@ -149,7 +173,7 @@ def _check_spaces(env: gym.Env[Any, Any], name: str) -> None:
     missing = [n for n in ("action_space", "observation_space") if not hasattr(env, n)]
     if missing:
         raise T3DError(f"{name!r} has no {missing[0]}; set it in the environment's __init__")
-    action, observation = env.action_space, env.observation_space
+    action = env.action_space
     if not isinstance(action, gym.spaces.Box):
         kind = type(action).__name__
         raise T3DError(f"{name!r} has {kind} actions; T3D needs continuous ones (a Box)")
@@ -162,16 +186,6 @@ def _check_spaces(env: gym.Env[Any, Any], name: str) -> None:
         raise T3DError(f"{name!r} has unbounded actions, {action}; {advice}")
     if not (action.low < action.high).all():
         raise T3DError(f"{name!r} has an empty action range, {action}; expected low < high")
-    if not isinstance(observation, gym.spaces.Box):
-        kind = type(observation).__name__
-        advice = "for now flatten them with gymnasium.wrappers.FlattenObservation"
-        raise T3DError(f"{name!r} has {kind} observations; T3D learns from flat vectors; {advice}")
-    if len(observation.shape) == 3:
-        shape = observation.shape
-        raise T3DError(f"{name!r} has image observations {shape}; so far T3D learns from flat ones")
-    if len(observation.shape) != 1 or observation.shape[0] == 0:
-        advice = "flatten them with gymnasium.wrappers.FlattenObservation"
-        raise T3DError(f"{name!r} has observations of shape {observation.shape}; {advice}")
 
 
 class BrokenEnvironmentError(T3DError):
@@ -181,8 +195,8 @@ class BrokenEnvironmentError(T3DError):
 class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
     """An environment whose every answer is checked before anything learns from it.
 
-    Observations come out as finite float32 of the right shape, rewards as finite floats,
-    and actions go in inside the range. What breaks the rules is named: which environment,
+    Observations come out as rows (t3d/observation.py) of finite numbers, rewards as finite
+    floats, and actions go in inside the range. What breaks the rules is named: which environment,
     which episode seed, which step.
     """
 
@@ -191,6 +205,7 @@ class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
         env: gym.Env[Any, Any],
         name: str,
         index: int | None,
+        observer: Observer,
         remake: Callable[[], gym.Env[Any, Any]] | None,
     ) -> None:
         super().__init__(env)
@@ -199,10 +214,10 @@ class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
         self.index = index
         self.low: Array = env.action_space.low  # type: ignore[attr-defined]
         self.high: Array = env.action_space.high  # type: ignore[attr-defined]
-        shape = env.observation_space.shape
-        assert shape is not None
-        self.observation_space = gym.spaces.Box(-np.inf, np.inf, shape, np.float32)
-        self._shape = shape
+        self._observer = observer
+        self.layout = layout = observer.layout
+        low, high = (0, 255) if layout.images else (-np.inf, np.inf)
+        self.observation_space = gym.spaces.Box(low, high, (layout.size,), layout.dtype.type)
         self._episode_seed: int | None = None
         self._step = 0
 
@@ -213,18 +228,9 @@ class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
 
     def _checked(self, observation: Any) -> Array:
         try:
-            array = as_floats(observation)
-        except (TypeError, ValueError) as error:
-            kind = type(observation).__name__
-            raise self._broken(f"observation is a {kind}, not numbers") from error
-        if array.shape != self._shape:
-            expected = f"expected {self._shape} as in observation_space"
-            raise self._broken(f"observation has shape {array.shape}; {expected}")
-        if not all_finite(array):
-            bad = np.flatnonzero(~np.isfinite(array))[0]
-            value = f"observation[{bad}] is {array[bad]}"
-            raise self._broken(f"{value}; expected finite numbers, nothing was stored")
-        return array
+            return self._observer(observation, first=self._step == 0)
+        except ValueError as error:
+            raise self._broken(str(error)) from error
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

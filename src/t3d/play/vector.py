@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from t3d.config import Config
 from t3d.errors import T3DError
 from t3d.numbers import as_floats
+from t3d.observation import Layout
 from t3d.play.envs import BrokenEnvironmentError, EnvSource, GuardedEnv, blame, make
 from t3d.randomness import derived_seed
 
@@ -28,17 +29,16 @@ _STARTING = 300.0  # seconds that a new process has to import and make its envir
 class Spaces(NamedTuple):
     """What all of the environments have in common."""
 
-    observation: tuple[int, ...]
+    layout: Layout
     low: Array
     high: Array
 
     @classmethod
     def of(cls, env: GuardedEnv) -> "Spaces":
         """Those of one of them."""
-        shape, action = env.observation_space.shape, env.action_space
-        assert shape is not None
+        action = env.action_space
         assert isinstance(action, gym.spaces.Box)
-        return cls(shape, as_floats(action.low), as_floats(action.high))
+        return cls(env.layout, as_floats(action.low), as_floats(action.high))
 
 
 @dataclass(frozen=True)
@@ -328,13 +328,13 @@ class Environments:
         else:
             self.vector = InProcess(makers)
         self.low, self.high = self.vector.spaces.low, self.vector.spaces.high
-        self.state_dim: int = self.vector.spaces.observation[0]
+        self.layout = self.vector.spaces.layout
         self.num_envs = config.num_envs
         self.seed = config.seed
         self.lost: list[int] = []
         self.episode = np.zeros(self.num_envs, np.int64)
         self.played: list[list[Array]] = [[] for _ in range(self.num_envs)]
-        self.state: Array = np.zeros((self.num_envs, self.state_dim), np.float32)
+        self.state: Array = np.zeros((self.num_envs, self.layout.size), self.layout.dtype)
         self._broken: BrokenEnvironmentError | None = None  # at a reset, after a good step
 
     def _seed(self, index: int) -> int:

@@ -68,7 +68,7 @@ def reproduce(bundle: str | Path) -> dict[str, float]:
     batch = Batch(**tensors).to(agent.device, agent.dtype)
     measured: dict[str, SupportsFloat] = {}
     for _ in range(agent.config.policy_freq + 1):
-        measured |= agent.update(batch, noise)
+        measured |= agent.update(agent.see(batch), noise)
         if broken(measured):
             break
     return {name: float(value) for name, value in measured.items()}

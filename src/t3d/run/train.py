@@ -1,11 +1,12 @@
 """The loop: play, learn, evaluate, log, checkpoint."""
 
+import dataclasses
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from math import isfinite
 from types import FrameType
 from typing import Protocol, SupportsFloat
@@ -18,6 +19,7 @@ from t3d.errors import DivergedError, T3DError
 from t3d.learn.engines import agent_class, engine_for, reference_threads
 from t3d.learn.replay import ReplayBuffer
 from t3d.learn.t3d import T3D
+from t3d.machine import available_memory
 from t3d.play.collect import Collector
 from t3d.play.envs import BrokenEnvironmentError, EnvSource, make
 from t3d.play.evaluate import evaluate
@@ -44,17 +46,30 @@ class Run:
 
     def __init__(self, config: Config, source: EnvSource, folder: RunFolder) -> None:
         """Build everything in memory. Nothing is written yet: bad input leaves no trace."""
-        self.config = config
         self.folder = folder
         self.watchers: list[Watcher] = []
         self.environments = Environments(source, config)
         try:
             low, high = self.environments.low, self.environments.high
-            agent = agent_class(engine_for(config)[0])
-            self.agent: T3D = agent(self.environments.state_dim, low, high, config)
-            self.memory = ReplayBuffer(
-                config.capacity, self.environments.state_dim, len(low), num_envs=config.num_envs
-            )
+            layout = self.environments.layout
+            engine, self.why_this_engine = engine_for(config, layout)
+            # What it turned out to be: a resumed run goes on with the same.
+            self.config = config = dataclasses.replace(config, engine=engine)
+            agent = agent_class(engine)
+            self.agent: T3D = agent(layout, low, high, config)
+            # Mapped into memory, a file stays until that goes, also when it is closed.
+            with files.scratch(folder.path) if config.replay_on_disk else nullcontext() as file:
+                self.memory = ReplayBuffer(
+                    config.capacity,
+                    layout.size,
+                    len(low),
+                    layout.dtype,
+                    num_envs=config.num_envs,
+                    frame_stack=layout.frame_stack,
+                    frame_size=layout.frame_size,
+                    file=file,
+                )
+            self._need_memory()
             self.collector = Collector(self.environments, config)
             self.evaluation_env = make(source, config)
         except MemoryError as error:
@@ -90,8 +105,8 @@ class Run:
         try:
             run.environments.reset()
             run.agent.prepare(waiting)
-            files.need_room(folder.path, run.disk_bytes(), "the checkpoints of this run")
-            folder.create(config, about)
+            files.need_room(folder.path, run.disk_bytes(), "what this run keeps")
+            folder.create(run.config, about)
             run._lock = Lock(folder)
             run._open(metrics_bytes=0)
         except BaseException:
@@ -99,12 +114,29 @@ class Run:
             raise
         return run
 
+    def memory_bytes(self) -> int:
+        """What the replay memory will take, but for one more observation per episode."""
+        rows = min(self.config.capacity, self.config.steps) + self.config.num_envs
+        return rows * self.memory.row_bytes
+
+    def _need_memory(self) -> None:
+        """Refuse a memory that will not fit into RAM."""
+        free, needed = available_memory(), self.memory_bytes()
+        if free is None or needed <= free or self.config.replay_on_disk:
+            return
+        fits = int(0.9 * free / self.memory.row_bytes)
+        what = (
+            f"the replay memory would take {files.size(needed)}; {files.size(free)} of RAM is free"
+        )
+        raise T3DError(f"{what}: take --capacity {fits} or less, or --replay-on-disk")
+
     def disk_bytes(self) -> int:
-        """What the checkpoints may take on the disk."""
+        """What the run may take on the disk."""
         rows = min(self.config.capacity, self.config.steps)
         parameters = sum(p.numel() for p in self.agent.critic.parameters()) * 1.5  # and the actor's
         agents = 2 * self.config.keep_checkpoints + 1  # the last and the best, each time
-        return int(agents * 4 * 4 * parameters + 2 * rows * self.memory.row_bytes)
+        on_disk = self.memory_bytes() if self.config.replay_on_disk else 0
+        return int(agents * 4 * 4 * parameters + 2 * rows * self.memory.row_bytes + on_disk)
 
     @classmethod
     def resume(
@@ -173,7 +205,8 @@ class Run:
         self._speed_from = (self._started, self.collector.steps)
 
     def _set_threads(self) -> None:
-        torch.set_num_threads(reference_threads(self.config))  # PyTorch counts them per thread
+        threads = reference_threads(self.config, self.environments.layout)
+        torch.set_num_threads(threads)  # PyTorch counts them per thread
 
     def loop(self, stop: Callable[[], bool] = lambda: False) -> bool:
         """Train to the last step, or until `stop` says so; True if the run is finished."""

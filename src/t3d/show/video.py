@@ -1,7 +1,5 @@
 """A film of one episode, as mp4 and GIF."""
 
-import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +27,6 @@ def record(
         from PIL import Image
     except ModuleNotFoundError as error:
         raise T3DError("videos need an extra: pip install 't3d[video]'") from error
-    _draw_without_a_screen()
     stem = out.with_suffix("") if out.suffix in (".mp4", ".gif") else out
     mp4, gif = Path(f"{stem}.mp4"), Path(f"{stem}.gif")
     env = make(source, config, render_mode="rgb_array")
@@ -64,13 +61,6 @@ def record(
     finally:
         env.close()
     return [mp4, gif], total
-
-
-def _draw_without_a_screen() -> None:
-    """Tell pygame and MuJoCo to, unless there is a screen or someone chose otherwise."""
-    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
-    if sys.platform == "linux" and not ("DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ):
-        os.environ.setdefault("MUJOCO_GL", "egl")
 
 
 def _play(policy: Policy, env: GuardedEnv, seed: int) -> Iterator[tuple[NDArray[Any], float]]:

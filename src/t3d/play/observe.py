@@ -1,0 +1,205 @@
+"""What an environment shows, as one row of numbers: vectors joined, images made small and stacked.
+
+The row is described in t3d/observation.py. What to do with images, the config says, and it is
+saved with the agent.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from t3d.config import Config
+from t3d.errors import T3DError
+from t3d.numbers import all_finite, as_floats
+from t3d.observation import Image, Layout
+
+Array = NDArray[Any]
+_SMALLEST = 32  # pixels
+_CHANNELS = 16  # a stack of five colour images; a longer side is no channel
+
+
+class _Part(NamedTuple):
+    """A part of an observation, as the environment describes it."""
+
+    name: str  # with a space before it; empty if it is the only one
+    key: str | int | None
+    shape: tuple[int, ...]
+    image: bool
+    channels_first: bool
+
+
+class Observer:
+    """Turns observations of one environment into rows. Of an episode's frames, it keeps a stack."""
+
+    def __init__(self, space: Any, name: str, config: Config) -> None:
+        """Look at a space; one that cannot be learned from is refused."""
+        self._grey, self._side = config.grey, config.image_size
+        self.parts = _parts(space, name)
+        images = [part for part in self.parts if part.image]
+        if not images:
+            for knob, asked in (
+                ("grey", config.grey),
+                ("image_size", config.image_size),
+                ("frame_stack", config.frame_stack > 1),
+            ):
+                if asked:
+                    advice = "leave it out, or learn from rendered images with --pixels"
+                    raise T3DError(f"{name!r} has no image, which {knob} is for; {advice}")
+        if self._side:
+            _pillow()
+        sizes = tuple(self._image_size(part, name) for part in images)
+        vector = sum(int(np.prod(part.shape)) for part in self.parts if not part.image)
+        self.layout = Layout(vector, sizes, config.frame_stack)
+        self._frames: list[Array] = []
+
+    def _image_size(self, part: _Part, name: str) -> Image:
+        channels, height, width = _as_channels_first(part)
+        if self._grey and channels not in (1, 3):
+            raise T3DError(f"{name!r} has an image{part.name} of {channels} channels; grey needs 3")
+        channels = 1 if self._grey else channels
+        height, width = (self._side, self._side) if self._side else (height, width)
+        if min(height, width) < _SMALLEST:
+            advice = f"expected at least {_SMALLEST}; enlarge with --image-size {_SMALLEST}"
+            raise T3DError(f"{name!r} has an image{part.name} of {height} x {width}; {advice}")
+        return Image(channels, height, width)
+
+    def __call__(self, observation: Any, first: bool) -> Array:
+        """The row of an observation; `first` begins an episode. What is wrong is a ValueError."""
+        if len(self.parts) == 1 and not self.layout.images:
+            return _vector(self.parts[0], observation).reshape(-1)
+        given = [_pick(part, observation) for part in self.parts]
+        vectors = [
+            _vector(part, value).reshape(-1)
+            for part, value in zip(self.parts, given)
+            if not part.image
+        ]
+        if not self.layout.images:
+            return np.concatenate(vectors)
+        images = [self._image(part, v) for part, v in zip(self.parts, given) if part.image]
+        frame = np.concatenate([image.reshape(-1) for image in images])
+        depth = self.layout.frame_stack
+        self._frames = [frame] * depth if first else [*self._frames[1:], frame]
+        return np.concatenate([*self._frames, *(vector.view(np.uint8) for vector in vectors)])
+
+    def _image(self, part: _Part, value: Any) -> Array:
+        """An image channel by channel, grey and small if that was asked for."""
+        image = np.asarray(value)
+        if image.dtype != np.uint8:
+            raise ValueError(f"image{part.name} has type {image.dtype}; expected uint8")
+        if image.shape != part.shape:
+            expected = f"expected {part.shape} as in observation_space"
+            raise ValueError(f"image{part.name} has shape {image.shape}; {expected}")
+        if image.ndim == 2:
+            image = image[None]
+        elif not part.channels_first:
+            image = np.moveaxis(image, 2, 0)
+        if self._grey and len(image) == 3:
+            weights = np.array([0.299, 0.587, 0.114], np.float32)  # of the eye, ITU-R BT.601
+            image = np.rint(np.tensordot(weights, image, 1)).astype(np.uint8)[None]
+        if self._side and image.shape[1:] != (self._side, self._side):
+            image = _resized(image, self._side)
+        return image
+
+
+def _parts(space: Any, name: str) -> list[_Part]:
+    """The parts of an observation space, in a fixed order."""
+    if isinstance(space, gym.spaces.Dict):
+        items: list[tuple[str | int | None, Any]] = [(k, v) for k, v in space.spaces.items()]
+    elif isinstance(space, gym.spaces.Tuple):
+        items = list(enumerate(space.spaces))
+    else:
+        items = [(None, space)]
+    if not items:
+        raise T3DError(f"{name!r} has empty observations, {space}; expected at least one part")
+    return [_part(key, part, name) for key, part in items]
+
+
+def _part(key: str | int | None, space: Any, name: str) -> _Part:
+    label = "" if key is None else f" {key!r}"
+    if isinstance(space, (gym.spaces.Dict, gym.spaces.Tuple)):
+        advice = "flatten it with a gymnasium.ObservationWrapper"
+        raise T3DError(f"{name!r} has nested observations,{label} is a Dict or Tuple; {advice}")
+    if not isinstance(space, gym.spaces.Box):
+        kind = type(space).__name__
+        advice = "T3D learns from Boxes: turn it into numbers, for example one-hot, in a wrapper"
+        raise T3DError(f"{name!r} has {kind} observations{label and ' in'}{label}; {advice}")
+    shape = space.shape
+    bytes_ = space.dtype == np.uint8
+    if bytes_ and len(shape) in (2, 3):
+        part = _Part(label, key, shape, image=True, channels_first=_channels_first(shape))
+        channels = _as_channels_first(part)[0]
+        if channels > _CHANNELS or (channels > 4 and channels % 3 and channels % 4):
+            expected = "expected 1 to 4, or a stack of 3s or 4s, as the first or last axis"
+            said = f"images{label} of shape {shape}, {channels} channels"
+            raise T3DError(f"{name!r} has {said}; {expected}")
+        return part
+    if len(shape) == 3:
+        advice = "give uint8 from 0 to 255 (from 0 to 1, multiply by 255)"
+        raise T3DError(f"{name!r} has images{label} of type {space.dtype}; {advice}")
+    if len(shape) > 1 or 0 in shape:
+        advice = "flatten them with gymnasium.wrappers.FlattenObservation"
+        raise T3DError(f"{name!r} has observations{label} of shape {shape}; {advice}")
+    return _Part(label, key, shape, image=False, channels_first=False)
+
+
+def _channels_first(shape: tuple[int, ...]) -> bool:
+    return len(shape) == 3 and shape[0] <= _CHANNELS and shape[2] > shape[0]
+
+
+def _as_channels_first(part: _Part) -> tuple[int, ...]:
+    if len(part.shape) == 2:
+        return (1, *part.shape)
+    if part.channels_first:
+        return part.shape
+    height, width, channels = part.shape
+    return channels, height, width
+
+
+def _pick(part: _Part, observation: Any) -> Any:
+    if part.key is None:
+        return observation
+    named = isinstance(part.key, str)
+    if not isinstance(observation, Mapping if named else (tuple, list)):
+        kind = "a dict" if named else "a tuple"
+        raise ValueError(f"observation is a {type(observation).__name__}; expected {kind}")
+    parts: Any = observation
+    try:
+        return parts[part.key]
+    except (KeyError, IndexError):
+        raise ValueError(f"observation lacks{part.name}") from None
+
+
+def _vector(part: _Part, value: Any) -> Array:
+    try:
+        array = as_floats(value)
+    except (TypeError, ValueError):
+        kind = type(value).__name__
+        raise ValueError(f"observation{part.name} is a {kind}, not numbers") from None
+    if array.shape != part.shape:
+        expected = f"expected {part.shape} as in observation_space"
+        raise ValueError(f"observation{part.name} has shape {array.shape}; {expected}")
+    if not all_finite(array):
+        flat = array.reshape(-1)
+        bad = np.flatnonzero(~np.isfinite(flat))[0]
+        found = f"observation{part.name}[{bad}] is {flat[bad]}"
+        raise ValueError(f"{found}; expected finite numbers, nothing was stored")
+    return array
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image as Pillow
+    except ModuleNotFoundError as error:
+        raise T3DError("image_size needs an extra: pip install 't3d[image]'") from error
+    return Pillow
+
+
+def _resized(image: Array, side: int) -> Array:
+    """Every pixel is the mean of those that it stands for."""
+    pillow = _pillow()
+    box = pillow.Resampling.BOX
+    channels = [np.asarray(pillow.fromarray(c).resize((side, side), box)) for c in image]
+    return np.stack(channels)
