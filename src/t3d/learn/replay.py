@@ -331,7 +331,9 @@ class ReplayBuffer:
             places[:, i] = np.where(before >= 0, before, places[:, i + 1])
             before = np.where(before >= 0, self._before[before], -1)
         if self.observation.shape[1] == frame:
-            stacks = self.observation[places.reshape(-1)]
+            # PyTorch shares this out over its threads.
+            frames, rows = torch.from_numpy(self.observation), torch.from_numpy(places.reshape(-1))
+            stacks = frames.index_select(0, rows).numpy()
         else:
             older = self.observation[places[:, :-1], :frame].reshape(len(newest), -1)
             stacks = np.concatenate([older, self.observation[newest]], axis=1)
