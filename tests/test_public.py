@@ -18,6 +18,7 @@ def test_the_public_names_are_these() -> None:
         "evaluate",
         "inspect",
         "load",
+        "make_env",
         "resume",
         "train",
     }

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from t3d.api import evaluate as evaluate
     from t3d.api import inspect as inspect
     from t3d.api import load as load
+    from t3d.api import make_env as make_env
     from t3d.api import resume as resume
     from t3d.api import train as train
     from t3d.config import Config as Config
@@ -30,6 +31,7 @@ _HOME = {
     "inspect": "t3d.api",
     "load": "t3d.api",
     "evaluate": "t3d.api",
+    "make_env": "t3d.api",
     "Config": "t3d.config",
     "T3DError": "t3d.errors",
     "FusedT3D": "t3d.learn.fused_agent",

@@ -15,11 +15,11 @@ from t3d.config import Config
 from t3d.errors import T3DError
 from t3d.learn.engines import agent_class, engine_for
 from t3d.learn.t3d import T3D
-from t3d.play.envs import EnvSource, env_name, make
+from t3d.play.envs import EnvSource, GuardedEnv, env_name, make
 from t3d.play.evaluate import Score
 from t3d.play.evaluate import evaluate as play_episodes
 from t3d.presets import resolve
-from t3d.run import checkpoint
+from t3d.run import checkpoint, doctor
 from t3d.run.folder import Record, RunFolder, is_locked, versions
 from t3d.run.tensorboard import TensorBoard
 from t3d.run.train import Run, StopSignal
@@ -76,6 +76,14 @@ def load(run: str | Path, *, which: Which = "best", device: str = "cpu") -> T3D:
     return agent_class(engine_for(config)[0]).load(path, device)
 
 
+def make_env(
+    run: str | Path, *, env: EnvSource | None = None, render_mode: str | None = None
+) -> GuardedEnv:
+    """The environment of a run as its agent sees it: `select_action` takes what it shows."""
+    config = RunFolder.open(run).config()
+    return make(env or config.env, config, render_mode=render_mode)
+
+
 def evaluate(
     run: str | Path,
     *,
@@ -123,6 +131,8 @@ def start(
         taken = f"the replay memory takes up to {files.size(run.memory_bytes())}"
         where = " in a file" if config.replay_on_disk else ""
         say(console, f"{taken}{where}, checkpoints {files.size(run.disk_bytes())} on the disk")
+        for advice in [] if console.quiet else doctor.glance(source or config.env, config):
+            say(console, f"note: {advice}; t3d doctor {shlex.quote(config.env)} says more")
         if config.steps <= config.random_steps:
             note = f"note: nothing will be learned: all {config.steps:,} steps are random play"
             say(console, f"{note}; lower --random-steps, which is {config.random_steps:,}")

@@ -1,4 +1,4 @@
-"""The command line: t3d train, resume, inspect, eval, record, plot, presets.
+"""The command line: t3d doctor, train, resume, inspect, eval, record, plot, presets.
 
 Nothing heavy is imported before a command needs it, so that help answers at once.
 """
@@ -85,6 +85,39 @@ def train(words: list[str]) -> int:
     console = _console()
     outcome = start(config, preset, asked.run, console)
     return _end(outcome, console, video=asked.video)
+
+
+def doctor(words: list[str]) -> int:
+    """Look at an environment before training on it: what it is like, and what to set."""
+    env, preset = _guess(words)
+    about = f"{doctor.__doc__} It takes all knobs of train; with --steps, it says how long that is."
+    options = _train_options(env, preset, doctor=True)
+    asked = _parse(options, words, "doctor", about)
+    preset, _ = resolve(asked.env, asked.preset)
+    asked = _parse(_train_options(asked.env, preset, doctor=True), words, "doctor", about)
+    config = Config(**{name: getattr(asked, name) for name in knob_types})
+
+    from t3d.run.doctor import examine
+
+    found = examine(config.env, config)
+    typed = [word for word in words if word != "--json"] or [config.env]
+    flags = [f"--{name.replace('_', '-')} {value}".strip() for name, value in found.flags.items()]
+    command = " ".join(["t3d train", *map(shlex.quote, typed), *flags])
+    if asked.json:
+        told = {"facts": found.facts, "advice": found.advice, "command": command}
+        print(json.dumps(told, indent=2))
+        return 0
+    width = max(map(len, found.facts))
+    for name, fact in found.facts.items():
+        first, *more = fact if isinstance(fact, list) else [fact]
+        print(f"{name:>{width}}  {first}")
+        for line in more:
+            print(f"{'':>{width}}  {line}")
+    print()
+    for advice in found.advice or ["nothing to change, as far as random play can tell"]:
+        print(f"- {advice}")
+    print(f"\n  {command}")
+    return 0
 
 
 def resume(words: list[str]) -> int:
@@ -235,6 +268,7 @@ def presets(words: list[str]) -> int:
 
 _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "train": train,
+    "doctor": doctor,
     "resume": resume,
     "inspect": inspect,
     "eval": evaluate,
@@ -326,7 +360,7 @@ def _guess(words: list[str]) -> tuple[str, str]:
     return env, resolve(env, preset)[0]
 
 
-def _train_options(env: str, preset: str) -> type[Any]:
+def _train_options(env: str, preset: str, doctor: bool = False) -> type[Any]:
     """The options of `train`: every knob of the config, with a preset's values as defaults."""
     from tyro.conf import Positional, arg
 
@@ -345,7 +379,9 @@ def _train_options(env: str, preset: str) -> type[Any]:
     ]
     known = Annotated[str, arg(metavar="NAME", help="a name that `t3d presets` lists, or auto")]
     video = Annotated[bool, arg(help="film an episode at the end")]
-    options += [("preset", known, "auto"), ("run", run, None), ("video", video, True)]
+    said = Annotated[bool, arg(help="print one JSON object")]
+    options += [("preset", known, "auto")]
+    options += [("json", said, False)] if doctor else [("run", run, None), ("video", video, True)]
     return dataclasses.make_dataclass("TrainOptions", options, frozen=True)
 
 

@@ -227,7 +227,7 @@ class T3D:
             or states.ndim not in (1, 2)
             or states.dtype != self.layout.dtype
         ):
-            rows = "rows of bytes, as t3d.make gives them: " if images else ""
+            rows = "rows of bytes, as t3d.make_env shows them: " if images else ""
             raise T3DError(f"state has shape {states.shape}; expected {rows}({size},) or a batch")
         return states
 

@@ -1,0 +1,137 @@
+"""The doctor: what it finds in environments whose illness is known."""
+
+import json
+from typing import Any
+
+import broken_envs
+import gymnasium as gym
+import numpy as np
+import pytest
+import seeing_envs
+
+from t3d import Config
+from t3d.cli import main
+from t3d.run.doctor import Diagnosis, examine, glance
+
+SMALL: dict[str, Any] = {"hidden": (8,), "batch_size": 8, "threads": 1, "steps": 10_000}
+
+
+def found(source: Any, **knobs: Any) -> Diagnosis:
+    return examine(source, Config(**SMALL, **knobs), seconds=0.3)
+
+
+def test_a_healthy_environment_needs_nothing() -> None:
+    well = found("Pendulum-v1")
+    assert well.flags.keys() <= {"num_envs", "env_processes"}  # these a clock decides
+    assert well.facts["observation"] == "vector of 3"
+    assert well.facts["action"] == "1, each from -2 to 2"
+    assert well.facts["time limit"] == "200 steps"
+    assert well.facts["deterministic"] == "yes"
+    assert well.facts["check_env"] == "nothing to complain about"
+    assert well.facts["replay memory"] == "280 kB for 10,000 steps"
+    assert well.facts["updates"].endswith("per second, engine fused")
+    assert "10,000 steps" in well.facts
+
+
+class Loud(broken_envs.Calm):
+    """Large rewards, and observations of which one is far larger than the others."""
+
+    def step(self, action: Any) -> Any:
+        _, _, *rest = super().step(action)
+        shown = np.array([1e4 * action[0], 0.5, action[1]], np.float32)
+        return shown, 500.0 * action[0], *rest
+
+
+def test_scales_are_judged_and_knobs_named() -> None:
+    ill = found(Loud)
+    assert ill.flags["reward_scale"] == "0.001"
+    assert ill.flags["normalize_observations"] == ""
+    assert any("rewards are usually about" in text for text in ill.advice)
+    # With what was advised, there is nothing left to say of it.
+    better = found(Loud, reward_scale=0.001, normalize_observations=True)
+    assert not {"reward_scale", "normalize_observations"} & better.flags.keys()
+
+
+class Endless(gym.Env[Any, Any]):
+    """It has no time limit, and never ends."""
+
+    action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+    observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        return np.asarray(action, np.float32), float(action[0]), False, False, {}
+
+
+def test_a_missing_time_limit_is_found() -> None:
+    ill = found(Endless)
+    assert ill.flags["max_episode_steps"] == "1000"
+    assert ill.facts["time limit"] == "none that is known"
+    assert "max_episode_steps" not in found(Endless, max_episode_steps=50).flags
+    assert any("no time limit is known" in text for text in glance(Endless, Config(), 0.1))
+
+
+def test_an_environment_that_plays_dice_is_found_out() -> None:
+    assert found(broken_envs.Lottery).facts["deterministic"].startswith("no: the same seed")
+
+
+def test_an_environment_that_remembers_is_found_out() -> None:
+    class Remembers(Endless):
+        past = 0.0
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            super().reset(seed=seed)
+            return np.full(1, self.past, np.float32), {}
+
+        def step(self, action: Any) -> Any:
+            self.past = float(action[0])
+            return super().step(action)
+
+    ill = found(Remembers, max_episode_steps=20)
+    assert ill.facts["deterministic"].startswith("only when new")
+    assert ill.flags["remake_envs"] == ""
+    assert found(Remembers, max_episode_steps=20, remake_envs=True).facts["deterministic"] == "yes"
+
+
+def test_images_are_advised_on() -> None:
+    class Wide(seeing_envs.Camera):
+        observation_space = gym.spaces.Box(0, 255, (96, 96, 3), np.uint8)
+
+        def look(self) -> Any:
+            return np.zeros((96, 96, 3), np.uint8)
+
+    ill = found(Wide)
+    assert ill.flags["image_size"] == "64"
+    assert ill.flags["frame_stack"] == "3"
+    assert "engine reference (fused has no convolutions" in ill.facts["updates"]
+    assert ill.facts["observation"] == "image of 3 x 96 x 96"
+
+
+def test_a_memory_that_does_not_fit_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("t3d.run.doctor.available_memory", lambda: 100_000)
+    assert int(found("Pendulum-v1").flags["capacity"]) == int(0.9 * 100_000 / 28)
+
+
+def test_the_command_tells_it_in_words_and_as_json(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = examine
+    monkeypatch.setattr("t3d.run.doctor.examine", lambda env, config: real(env, config, 0.2))
+    assert main(["doctor", "Pendulum-v1", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["command"].startswith("t3d train Pendulum-v1")
+    assert told["facts"]["deterministic"] == "yes"
+    words = ["doctor", "test_doctor:Endless", "--steps", "5000", "--hidden", "8", "--threads", "1"]
+    assert main(words) == 0
+    out = capsys.readouterr().out
+    assert "- no time limit is known" in out
+    assert "t3d train test_doctor:Endless --steps 5000" in out
+    assert "--max-episode-steps 1000" in out.splitlines()[-1]
+
+
+def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "CartPole-v1"]) == 2
+    assert "has Discrete actions" in capsys.readouterr().err
