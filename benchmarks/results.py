@@ -25,6 +25,11 @@ RESULTS = HERE / "results"
 DOCS = HERE.parent / "docs"
 
 
+def task(config: dict[str, Any]) -> str:
+    """What a run learned: its environment, by state or by sight."""
+    return f"{config['env']}-pixels" if config.get("pixels") else str(config["env"])
+
+
 def add(run: str) -> Path:
     """Keep the curve of a finished run."""
     folder = RunFolder.open(run)
@@ -41,7 +46,7 @@ def add(run: str) -> Path:
         "score": {"mean": score.mean, "std": score.std, "returns": score.returns},
         "evaluations": [{k: e[k] for k in ("step", "mean", "std", "seconds")} for e in evaluations],
     }
-    path = RESULTS / f"{config.env}-{config.engine}-seed{config.seed}.json"
+    path = RESULTS / f"{task(kept['config'])}-{config.engine}-seed{config.seed}.json"
     path.write_text(json.dumps(kept, indent=1) + "\n")
     return path
 
@@ -54,7 +59,7 @@ def kept() -> dict[str, dict[str, Runs]]:
     by_env: dict[str, dict[str, Runs]] = defaultdict(lambda: defaultdict(list))
     for path in sorted(RESULTS.glob("*-seed*.json")):
         run = json.loads(path.read_text())
-        by_env[run["config"]["env"]][run["config"]["engine"]].append(run)
+        by_env[task(run["config"])][run["config"]["engine"]].append(run)
     return {env: dict(engines) for env, engines in sorted(by_env.items())}
 
 
