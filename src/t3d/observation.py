@@ -47,5 +47,13 @@ class Layout(NamedTuple):
     @classmethod
     def from_json(cls, said: dict[str, Any]) -> "Layout":
         """What `_asdict` became on the way through JSON."""
-        images = tuple(Image(*map(int, image)) for image in said["images"])
-        return cls(int(said["vector"]), images, int(said["frame_stack"]))
+        images = tuple(Image(*image) for image in said["images"])
+        layout = cls(said["vector"], images, said["frame_stack"])
+        sizes = [
+            layout.vector + 1,
+            layout.frame_stack,
+            *(side for image in images for side in image),
+        ]
+        if not all(type(size) is int and 1 <= size < 2**31 for size in sizes):
+            raise ValueError(f"{said} is no layout of an observation")
+        return layout

@@ -1,5 +1,6 @@
 """Agents that see: the encoder, who teaches it, and runs that end where they should."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,12 @@ import seeing_envs
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 import t3d
 from conftest import TINY, same_bits
-from t3d import Batch, Config, T3DError
+from t3d import Batch, Config, T3DError, files
 from t3d.learn.networks import Encoder
 from t3d.learn.t3d import shifted
 from t3d.observation import Image, Layout
@@ -160,6 +162,51 @@ def test_an_agent_that_sees_is_saved_and_loaded(tmp_path: Path) -> None:
     np.testing.assert_allclose(alone, loaded.select_action(rows)[0], atol=1e-6)
     one, other = learner.state_dict(), loaded.state_dict()
     assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("vector", [0, 1])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_an_image_may_have_any_number_of_bytes(vector: int, rows: int) -> None:
+    layout = Layout(vector, (Image(3, 33, 33),))
+    learner = t3d.T3D(layout, [-1], [1], Config(hidden=(8,), normalize_observations=True))
+    seen = states(rows, layout).numpy()
+    learner.observe(seen)
+    assert learner.select_action(seen).shape == (rows, 1)
+    assert learner.select_action(seen[0]).shape == (1,)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"vector": 150_000_000, "frame_stack": -450_000_000},
+        {"vector": float("inf")},
+        {"vector": -1},
+        {"images": [[0, 32, 32]]},
+        {"images": [[1, 32]]},
+        {"images": 5},
+        {"frame_stack": "2"},
+    ],
+)
+def test_a_file_with_a_layout_that_makes_no_sense_is_refused(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    path = tmp_path / "agent.safetensors"
+    agent().save(path)
+    tensors = load_file(path)
+    about = json.loads(files.header(path).metadata["t3d"])
+    about["layout"] |= change
+    save_file(tensors, path, metadata={"t3d": json.dumps(about)})
+    with pytest.raises(T3DError, match="is not a T3D agent"):
+        t3d.T3D.load(path)
+
+
+def test_a_stacked_memory_is_nothing_for_the_fused_engine() -> None:
+    memory = t3d.ReplayBuffer(10, 6, 1, frame_stack=3)
+    memory.add(np.zeros(6), np.zeros(6), [0], 0, False)
+    with pytest.raises(T3DError, match="fused does not put stacks of frames together"):
+        t3d.FusedT3D(6, [-1], [1]).train(memory, 1)
+    with pytest.raises(T3DError, match="the memory holds float32; this agent learns from uint8"):
+        agent().train(t3d.ReplayBuffer(10, LAYOUT.size, 1), 1)
 
 
 def test_a_state_that_is_no_row_of_bytes_is_refused() -> None:

@@ -85,3 +85,12 @@ def test_resumed_runs_have_seen_the_same(tmp_path: Path) -> None:
         normalised(tmp_path / f"{engine}-parts", steps=48, **knobs)
         t3d.resume(tmp_path / f"{engine}-parts", steps=90, quiet=True)
         assert same_bits(tmp_path / f"{engine}-whole", tmp_path / f"{engine}-parts")
+
+
+def test_an_agent_that_knows_nothing_is_loaded_as_that() -> None:
+    agent = t3d.T3D(2, [-1], [1], t3d.Config(normalize_observations=True))
+    fresh, action = agent.state_dict(), agent.select_action([5, 5])
+    agent.observe(np.ones((10, 2), np.float32) * np.arange(10, dtype=np.float32)[:, None])
+    assert not np.array_equal(agent.select_action([5, 5]), action)
+    agent.load_state_dict(fresh)
+    assert np.array_equal(agent.select_action([5, 5]), action)

@@ -220,6 +220,53 @@ def test_what_is_no_stack_of_frames_is_refused() -> None:
     assert memory.batch(np.array([0])).next_state.flatten().tolist() == good[1].tolist()
 
 
+def test_a_stack_that_does_not_continue_must_begin() -> None:
+    memory = ReplayBuffer(100, 2, 1, frame_stack=2)
+    memory.add([1, 1], [1, 2], [0], 0, False)
+    with pytest.raises(T3DError, match="state is not a stack of 2 frames"):
+        memory.add([7, 9], [9, 10], [0], 0, False)
+    memory.add([2, 2], [2, 3], [0], 0, False)  # begins with what the last ended with
+    assert memory.batch(np.array([0, 1])).state.tolist() == [[1, 1], [2, 2]]
+    assert memory.batch(np.array([0]), n_step=2).steps.item() == 1
+
+
+def test_consecutive_steps_of_stacks_may_come_at_once() -> None:
+    memory = ReplayBuffer(100, 2, 1, frame_stack=2)
+    memory.add([[1, 1], [1, 2]], [[1, 2], [2, 3]], [[0], [0]], [0, 0], [False, False])
+    assert memory.batch(np.array([1])).state.tolist() == [[1, 2]]
+    assert memory.facts()["ends"] == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"changed": []},
+        {"changed": {"rows": [float("inf")], "ends": []}},
+        {"changed": {"other": [1]}},
+        {"last": [0, 0]},
+        {"last": [5]},
+        {"last": [0]},
+        {"last": 3},
+        {"added": 2**64},
+        {"added": True},
+        {"added": -1},
+        {"ends": 1.0},
+        {"ends": 100},
+        {"capacity": 7},
+    ],
+)
+def test_facts_that_make_no_sense_are_refused(change: dict[str, Any]) -> None:
+    memory = ReplayBuffer(10, 1, 1)
+    chain(memory, [0, 1, 2])
+    with pytest.raises(T3DError, match="the stored memory"):
+        ReplayBuffer(10, 1, 1).restore(memory.facts() | change, memory.read)
+
+
+def test_room_that_nobody_has_is_refused() -> None:
+    with pytest.raises(T3DError, match=r"no room for a memory of .*; lower --capacity"):
+        ReplayBuffer(10**9, 10**9, 1, np.uint8)
+
+
 def test_environments_that_do_not_take_turns_cannot_be_stacked() -> None:
     memory = ReplayBuffer(10, 4, 1, np.uint8, num_envs=2, frame_stack=2)
     same = np.zeros(4, np.uint8)

@@ -110,6 +110,23 @@ def test_images_are_advised_on() -> None:
     assert ill.facts["observation"] == "image of 3 x 96 x 96"
 
 
+def test_rendered_images_are_examined_as_they_will_be_seen() -> None:
+    seen = found("Pendulum-v1", pixels=True, grey=True, image_size=32, frame_stack=3)
+    assert seen.facts["observation"] == "image of 1 x 32 x 32, stack of 3"
+
+
+def test_an_environment_that_writes_over_its_observation_is_seen_right() -> None:
+    class Reuses(Endless):
+        shown = np.zeros(1, np.float32)
+
+        def step(self, action: Any) -> Any:
+            self.shown[0] = action[0]
+            return self.shown, 0.5, False, False, {}
+
+    low, _, high = found(Reuses, max_episode_steps=20).facts["observed"].split()
+    assert float(low) < 0 < float(high)
+
+
 def test_a_memory_that_does_not_fit_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("t3d.run.doctor.available_memory", lambda: 100_000)
     assert int(found("Pendulum-v1").flags["capacity"]) == int(0.9 * 100_000 / 28)

@@ -128,6 +128,8 @@ class FusedT3D(T3D):
     def _crew_for(self, memory: ReplayBuffer) -> "_Crew":
         if self._crew is None or not self._crew.serves(memory):
             self._check_memory(memory)
+            if memory.frame_stack > 1:
+                raise T3DError("engine fused does not put stacks of frames together")
             stores = memory.observation, memory.next_at, memory.action, memory.reward, memory.done
             job = self._job(stores, self._seen, self.config.batch_size)
             self._crew = _Crew(job, memory, self.config.threads, self.config.policy_freq)

@@ -65,3 +65,7 @@ class Normalizer:
         self.squares = state["squares"].cpu().numpy().copy()
         if self.count:
             self._take_effect()
+        else:
+            self.shift.zero_()
+            self.scale.fill_(1)
+            self.most.fill_(torch.inf)

@@ -179,15 +179,20 @@ class ReplayBuffer:
         whose = list(range(rows)) if rows <= self.num_envs else [0] * rows
         if envs is not None:
             whose = np.asarray(envs).tolist()
+        continues: list[bool] | None = None
         if self.frame_stack > 1:
-            states, nexts = self._newest_frames(states, nexts, whose)
+            states, nexts, continues = self._newest_frames(states, nexts, whose)
         for i, env in enumerate(whose):
             row, last = self.added % self.room, self._last[env]
             if self.added >= self.room:
                 self._forget(row)
                 last = self._last[env]
             place = self.next_at[last] if last >= 0 else 0
-            follows = place and self.observation[place].tobytes() == states[i].tobytes()
+            follows = bool(place) and (
+                self.observation[place].tobytes() == states[i].tobytes()
+                if continues is None
+                else continues[i]
+            )
             self.added += 1
             if follows:  # what the row before led to is this row's state
                 self.next_at[last] = row
@@ -216,19 +221,27 @@ class ReplayBuffer:
         self._env_of.pop(self._last[env], None)
         self._last[env] = -1
 
-    def _newest_frames(self, state: Array, after: Array, envs: list[int]) -> tuple[Array, Array]:
-        """Of stacked states only what is new in each; what is no such stack is refused."""
+    def _newest_frames(
+        self, state: Array, after: Array, envs: list[int]
+    ) -> tuple[Array, Array, list[bool]]:
+        """Of stacked states what is new in each, and whether it continues; others are refused."""
         frame, older = self._frame, (self.frame_stack - 1) * self._frame
         shifted = np.array_equal(after[:, :older], state[:, frame : frame + older])
-        begun = [row for row, env in zip(state, envs) if self._last[env] < 0]
-        repeated = all(np.array_equal(row[:older], row[frame : frame + older]) for row in begun)
+        continues, repeated = [], True
+        for i, (row, env) in enumerate(zip(state, envs)):
+            # What follows the row before continues its stack; anything else begins one.
+            before = after[i - 1] if i and envs[i - 1] == env else None
+            if before is None and self._last[env] >= 0:
+                before = self._next_states(np.array([self._last[env]])).reshape(-1)
+            continues.append(before is not None and np.array_equal(before, row))
+            repeated &= continues[i] or np.array_equal(row[:older], row[frame : frame + older])
         if not (shifted and repeated):
             rule = "the first frame as often as fits, then each time one more for the oldest"
             raise T3DError(f"state is not a stack of {self.frame_stack} frames; expected {rule}")
         behind = [self.added - self._age(env) for env in envs if self._last[env] >= 0]
         if any(distance > self.num_envs for distance in behind):
             raise T3DError("with a frame stack, all environments must add a row in each round")
-        return state[:, older:], after[:, older:]
+        return state[:, older:], after[:, older:], continues
 
     def _age(self, env: int) -> int:
         """How many transitions had been added when an environment's last one was."""
@@ -390,16 +403,25 @@ class ReplayBuffer:
         capacity, added, ends = facts["capacity"], facts["added"], facts["ends"]
         if capacity != self.capacity:
             raise T3DError(f"the stored memory has capacity {capacity}; expected {self.capacity}")
-        rows, last = min(added, self.room), facts["last"]
-        whole = isinstance(added, int) and added >= 0 and isinstance(ends, int)
-        if not whole or not 0 <= ends <= rows or len(last) != self.num_envs:
-            raise T3DError(f"the stored memory does not fit: {added} added, ends {ends}")
-        if not all(isinstance(row, int) and -1 <= row < rows for row in last):
-            raise T3DError(f"the stored memory does not fit: last rows {last}")
-        for table, stamps in facts["changed"].items():
-            self._changed[table][: len(stamps)] = map(int, stamps)
+        if not _whole([added, ends]) or not 0 <= added < 2**62:
+            raise T3DError(f"the stored memory does not fit: {added} added, {ends} ends")
+        rows, last, changed = min(added, self.room), facts["last"], facts["changed"]
+        last = last if isinstance(last, list) else []
+        open_rows = [row for row in last if row != -1]
+        fits = 0 <= ends <= rows and _whole(open_rows) and len(last) == self.num_envs
+        if not fits or len(set(open_rows)) != len(open_rows):
+            raise T3DError(f"the stored memory does not fit: last rows {last}, {ends} ends")
+        if not all(0 <= row < rows for row in open_rows):
+            raise T3DError(f"the stored memory does not fit: last rows {last} of {rows}")
+        for table, stamps in changed.items() if isinstance(changed, dict) else [("", None)]:
+            room = len(self._changed.get(table, ()))
+            if not (isinstance(stamps, list) and len(stamps) <= room and _whole(stamps)):
+                raise T3DError("the stored memory does not say when it changed")
+            self._changed[table][: len(stamps)] = stamps
         for block in self._blocks(rows, ends):
             self._put(block, read(block))
+        if not all(self.next_at[row] >= self.room for row in open_rows):
+            raise T3DError(f"the stored memory does not fit: last rows {last} are not the last")
         self.added = added
         self._last = list(last)
         self._env_of = {row: env for env, row in enumerate(last) if row >= 0}
@@ -439,6 +461,9 @@ class ReplayBuffer:
         missing = {"capacity", "added", "last", "end"} - arrays.keys()
         if missing:
             raise T3DError(f"the stored memory lacks {', '.join(sorted(missing))}")
+        shapes = [arrays[name].ndim for name in ("capacity", "added", "last", "end")]
+        if shapes != [0, 0, 1, 2]:
+            raise T3DError(f"the stored memory has arrays of {shapes} axes; expected [0, 0, 1, 2]")
         facts = {
             "capacity": int(arrays["capacity"]),
             "added": int(arrays["added"]),
@@ -469,19 +494,27 @@ class ReplayBuffer:
         self.load_state_dict(arrays)
 
 
+def _whole(numbers: list[Any]) -> bool:
+    return all(type(number) is int for number in numbers)
+
+
 _FLOAT = np.dtype(np.float32)
 _MAP_NORESERVE = 0x4000  # of Linux; Python 3.11 has no name for it
 
 
 def _reserve(shape: tuple[int, int], dtype: DTypeLike, file: BinaryIO | None) -> Array:
-    if file is not None:
-        return np.memmap(file, dtype, "w+", shape=shape)
-    if sys.platform != "linux":
-        return np.zeros(shape, dtype)
-    # Room that the system is not to count before it is used: all of it may be more than there is.
-    uncounted = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
-    room = mmap.mmap(-1, math.prod(shape) * np.dtype(dtype).itemsize, flags=uncounted)
-    return np.frombuffer(room, dtype).reshape(shape)
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    try:
+        if file is not None:
+            return np.memmap(file, dtype, "w+", shape=shape)
+        if sys.platform != "linux":
+            return np.zeros(shape, dtype)
+        # Room that the system is not to count before it is used: all may be more than there is.
+        uncounted = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+        return np.frombuffer(mmap.mmap(-1, size, flags=uncounted), dtype).reshape(shape)
+    except (OSError, OverflowError, ValueError, MemoryError) as error:
+        advice = f"lower --capacity: {error}"
+        raise T3DError(f"no room for a memory of {files.size(size)}; {advice}") from error
 
 
 def _checked(

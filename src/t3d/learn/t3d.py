@@ -236,6 +236,9 @@ class T3D:
         if stored != ((self.layout.size,), self.action_dim):
             expected = f"this agent's are {(self.layout.size,)} and {self.action_dim}"
             raise T3DError(f"the memory holds states {stored[0]}, actions {stored[1]}; {expected}")
+        if memory.observation.dtype != self.layout.dtype:
+            found = f"the memory holds {memory.observation.dtype}"
+            raise T3DError(f"{found}; this agent learns from {self.layout.dtype}")
 
     def state_dict(self) -> dict[str, Tensor]:
         """Everything that the next update depends on, but the memory: flat, names to tensors."""
@@ -317,7 +320,10 @@ class T3D:
             config = dataclasses.replace(config, device=device or config.device)
             dtype = {"float32": torch.float32, "float64": torch.float64}[about["dtype"]]
             agent = cls(layout, about["low"], about["high"], config, dtype=dtype)
-        except (OSError, SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
+        except (
+            *(OSError, SafetensorError, KeyError, TypeError, ValueError, RecursionError),
+            *(ArithmeticError, AttributeError, MemoryError, RuntimeError),
+        ) as error:
             raise T3DError(f"{path} is not a T3D agent: {error}") from error
         agent.load_state_dict(state)
         return agent
@@ -336,7 +342,11 @@ def _parts(layout: Layout, rows: Tensor) -> tuple[Tensor | None, Tensor]:
     if not layout.images:
         return None, rows
     images = layout.frame_stack * layout.frame_size
-    return rows[:, :images], rows[:, images:].contiguous().view(torch.float32)
+    if not layout.vector:
+        return rows, torch.empty((len(rows), 0), device=rows.device)
+    # A copy: only that is sure to begin where a float may.
+    vector = rows[:, images:].clone(memory_format=torch.contiguous_format)
+    return rows[:, :images], vector.view(torch.float32)
 
 
 def shifted(rows: Tensor, layout: Layout, moves: NDArray[np.int64]) -> Tensor:

@@ -82,7 +82,9 @@ class Observer:
         frame = np.concatenate([image.reshape(-1) for image in images])
         depth = self.layout.frame_stack
         self._frames = [frame] * depth if first else [*self._frames[1:], frame]
-        return np.concatenate([*self._frames, *(vector.view(np.uint8) for vector in vectors)])
+        return np.concatenate(
+            [*self._frames, *(np.ascontiguousarray(vector).view(np.uint8) for vector in vectors)]
+        )
 
     def _image(self, part: _Part, value: Any) -> Array:
         """An image channel by channel, grey and small if that was asked for."""

@@ -211,11 +211,18 @@ def check(path: Path) -> Record:
         return _check(path)
     except OSError as error:
         raise T3DError(f"{error.filename or path} cannot be read: {error.strerror}") from error
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        if isinstance(error, T3DError):
+            raise
+        raise T3DError(f"{path / 'manifest.json'} is no manifest: {error!r}") from error
 
 
 def _check(path: Path) -> Record:
     manifest = manifest_of(path)
     listed: Record = manifest["files"]
+    counts = manifest["step"], manifest["progress"]["evaluated_at"], manifest["metrics"]["bytes"]
+    if not all(type(count) is int for count in counts):
+        raise ValueError(f"steps and bytes are {counts}")
     there = set(os.listdir(path)) - {"manifest.json"}
     for name in sorted(there ^ listed.keys()):
         which = "missing" if name in listed else "not in the manifest"
@@ -275,7 +282,10 @@ def load(
         else:
             folder.best_agent.unlink(missing_ok=True)
         return Progress(**manifest["progress"])
-    except (OSError, ValueError, TypeError, KeyError, IndexError, SafetensorError) as error:
+    except (
+        *(OSError, ValueError, TypeError, KeyError, IndexError, SafetensorError),
+        *(AttributeError, ArithmeticError),
+    ) as error:
         if isinstance(error, T3DError):
             raise
         raise T3DError(f"checkpoint {path} cannot be read: {error}") from error

@@ -4,7 +4,6 @@ Everything is found out by playing: random actions, the same seed more than once
 updates on what was played. Nothing is written.
 """
 
-import dataclasses
 import math
 import time
 import warnings
@@ -37,7 +36,8 @@ _APART = 100.0  # so do observations of which one is this many times as large as
 class Played:
     """Random episodes."""
 
-    states: list[Array] = field(default_factory=list)
+    steps: int = 0
+    vectors: list[Array] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
     ends: list[str] = field(default_factory=list)  # terminated, truncated, or neither
     lengths: list[int] = field(default_factory=list)
@@ -92,18 +92,22 @@ def play(env: GuardedEnv, config: Config, seconds: float, memory: ReplayBuffer |
     random = generator(config.seed, "random-actions")
     low, high = (bound.astype(np.float64) for bound in (env.low, env.high))
     played, until = Played(), time.perf_counter() + seconds
-    while time.perf_counter() < until and len(played.states) < 20_000:
+    skipped = env.layout.frame_stack * env.layout.frame_size
+    while not played.steps or (time.perf_counter() < until and played.steps < 20_000):
         state, _ = env.reset(seed=derived_seed(config.seed, "reset", 0, len(played.lengths)))
-        length, total, end = 0, 0.0, ""
-        while not end and time.perf_counter() < until and len(played.states) < 20_000:
+        state, length, total, end = state.copy(), 0, 0.0, ""  # an environment may write over it
+        while not end and not (length and time.perf_counter() > until) and played.steps < 20_000:
             action = random.uniform(low, high).astype(np.float32)
             began = time.perf_counter()
-            after, reward, terminated, truncated, _ = env.step(action)
+            shown, reward, terminated, truncated, _ = env.step(action)
+            after = shown.copy()
             played.seconds += time.perf_counter() - began
             end = "terminated" if terminated else "truncated" if truncated else ""
             if memory is not None:
                 memory.add(state, after, action, reward, terminated, truncated)
-            played.states.append(after)
+            played.steps += 1
+            vector = after[skipped:].copy()
+            played.vectors.append(vector.view(np.float32) if env.layout.images else vector)
             played.rewards.append(reward)
             length, total, state = length + 1, total + reward, after
         played.lengths.append(length)
@@ -171,11 +175,9 @@ def _judge_scales(layout: Layout, played: Played, config: Config, found: Diagnos
         scale = 10.0 ** -round(math.log10(largest)) * config.reward_scale
         text = f"rewards are usually about {usual:.3g}, up to {largest:.3g}: scale them"
         found.advise(text, reward_scale=f"{scale:g}")
-    if not layout.vector or not played.states:
+    if not layout.vector:
         return
-    rows = np.stack(played.states)
-    skipped = layout.frame_stack * layout.frame_size
-    vectors = np.ascontiguousarray(rows[:, skipped:]).view(np.float32) if layout.images else rows
+    vectors = np.stack(played.vectors)
     spread, size = vectors.std(axis=0), np.abs(vectors).mean(axis=0)
     moving = spread[spread > 0]
     found.facts["observed"] = f"{vectors.min():.3g} to {vectors.max():.3g}"
@@ -203,7 +205,7 @@ def _judge_rules(source: EnvSource, config: Config, found: Diagnosis) -> None:
     complaints: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        with closing(make(source, dataclasses.replace(config, pixels=False))) as env:
+        with closing(make(source, config)) as env:
             try:
                 check_env(env.unwrapped, skip_render_check=True)
             except Exception as error:  # whatever it finds, it is to be told
@@ -263,7 +265,7 @@ def _judge_cost(
     found: Diagnosis,
     seconds: float,
 ) -> None:
-    steps_per_second = len(played.states) / max(played.seconds, 1e-9)
+    steps_per_second = played.steps / max(played.seconds, 1e-9)
     engine, why = engine_for(config, env.layout)
     agent: T3D = agent_class(engine)(env.layout, env.low, env.high, config)
     layout = env.layout
@@ -284,7 +286,7 @@ def _judge_cost(
     rows = min(config.capacity, config.steps)
     needed, free = rows * memory.row_bytes, available_memory()
     found.facts["replay memory"] = f"{files.size(needed)} for {rows:,} steps"
-    if free is not None and needed > free:
+    if free is not None and needed > free and not config.replay_on_disk:
         fits = int(0.9 * free / memory.row_bytes)
         text = f"{files.size(needed)} is more than the {files.size(free)} of RAM that is free"
         found.advise(text, capacity=fits)
