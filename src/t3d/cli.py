@@ -72,13 +72,7 @@ def _help() -> str:
 
 def train(words: list[str]) -> int:
     """Train an agent on an environment, Pendulum-v1 by default."""
-    env, preset = _guess(words)
-    about = f"{train.__doc__} The defaults below are those of preset {preset}."
-    asked = _parse(_train_options(env, preset), words, "train", about)
-    preset, _ = resolve(asked.env, asked.preset)
-    # Parsed again with the preset's values as the defaults: what was typed wins over them.
-    asked = _parse(_train_options(asked.env, preset), words, "train", about)
-    config = Config(**{name: getattr(asked, name) for name in knob_types})
+    asked, preset, config = _parse_knobs(words, "train", f"{train.__doc__}")
 
     from t3d.api import start
 
@@ -89,13 +83,8 @@ def train(words: list[str]) -> int:
 
 def doctor(words: list[str]) -> int:
     """Look at an environment before training on it: what it is like, and what to set."""
-    env, preset = _guess(words)
     about = f"{doctor.__doc__} It takes all knobs of train; with --steps, it says how long that is."
-    options = _train_options(env, preset, doctor=True)
-    asked = _parse(options, words, "doctor", about)
-    preset, _ = resolve(asked.env, asked.preset)
-    asked = _parse(_train_options(asked.env, preset, doctor=True), words, "doctor", about)
-    config = Config(**{name: getattr(asked, name) for name in knob_types})
+    asked, _, config = _parse_knobs(words, "doctor", about)
 
     from t3d.run.doctor import examine
 
@@ -360,8 +349,19 @@ def _guess(words: list[str]) -> tuple[str, str]:
     return env, resolve(env, preset)[0]
 
 
-def _train_options(env: str, preset: str, doctor: bool = False) -> type[Any]:
-    """The options of `train`: every knob of the config, with a preset's values as defaults."""
+def _parse_knobs(words: list[str], command: str, about: str) -> tuple[Any, str, Config]:
+    """What was typed after a command that takes every knob; the preset and the config of it."""
+    env, preset = _guess(words)
+    about = f"{about} The defaults below are those of preset {preset}."
+    asked = _parse(_knob_options(env, preset, command), words, command, about)
+    preset, _ = resolve(asked.env, asked.preset)
+    # Parsed again with the preset's values as the defaults: what was typed wins over them.
+    asked = _parse(_knob_options(asked.env, preset, command), words, command, about)
+    return asked, preset, Config(**{name: getattr(asked, name) for name in knob_types})
+
+
+def _knob_options(env: str, preset: str, command: str) -> type[Any]:
+    """The options of such a command: every knob, by default as in a preset, and its own."""
     from tyro.conf import Positional, arg
 
     _, config = resolve(env, preset)
@@ -381,8 +381,9 @@ def _train_options(env: str, preset: str, doctor: bool = False) -> type[Any]:
     video = Annotated[bool, arg(help="film an episode at the end")]
     said = Annotated[bool, arg(help="print one JSON object")]
     options += [("preset", known, "auto")]
-    options += [("json", said, False)] if doctor else [("run", run, None), ("video", video, True)]
-    return dataclasses.make_dataclass("TrainOptions", options, frozen=True)
+    own: dict[str, list[Any]]
+    own = {"doctor": [("json", said, False)], "train": [("run", run, None), ("video", video, True)]}
+    return dataclasses.make_dataclass("KnobOptions", options + own[command], frozen=True)
 
 
 def _parse(options: type[Options], words: list[str], command: str, about: str | None) -> Options:

@@ -129,23 +129,23 @@ def test_without_other_threads_nothing_is_begun() -> None:
     assert agent(threads=1).begin(filled()) is None
 
 
-def test_an_update_that_nobody_finishes_holds_up_no_exit() -> None:
-    code = (
-        "import numpy as np, t3d\n"
-        "memory = t3d.ReplayBuffer(1, 2, 1)\n"
-        "memory.add([0, 0], [0, 0], [0], 0, False)\n"
-        "agent = t3d.FusedT3D(2, [-1], [1], t3d.Config(threads=2, policy_freq=2))\n"
-        "assert agent.begin(memory)\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
-
-
-def test_an_interrupt_in_the_middle_of_training_costs_no_more_than_the_update() -> None:
-    code = (
+def in_a_process(code: str) -> None:
+    """Run code with an agent of two threads and a memory; it must end, and end well."""
+    before = (
         "import os, signal, threading, t3d\n"
         "memory = t3d.ReplayBuffer(1, 2, 1)\n"
         "memory.add([0, 0], [0, 0], [0], 0, False)\n"
         "agent = t3d.FusedT3D(2, [-1], [1], t3d.Config(threads=2))\n"
+    )
+    subprocess.run([sys.executable, "-c", before + code], check=True, timeout=300)
+
+
+def test_an_update_that_nobody_finishes_holds_up_no_exit() -> None:
+    in_a_process("assert agent.begin(memory)\n")
+
+
+def test_an_interrupt_in_the_middle_of_training_costs_no_more_than_the_update() -> None:
+    in_a_process(
         # Where a shell starts a program in the background, Python does not do this by itself.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "agent.train(memory, 2)\n"
@@ -158,20 +158,14 @@ def test_an_interrupt_in_the_middle_of_training_costs_no_more_than_the_update() 
         "        pass\n"
         "agent.train(memory, 10)\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
 
 
 def test_an_update_that_was_left_is_finished_before_the_next() -> None:
-    code = (
-        "import t3d\n"
-        "memory = t3d.ReplayBuffer(1, 2, 1)\n"
-        "memory.add([0, 0], [0, 0], [0], 0, False)\n"
-        "agent = t3d.FusedT3D(2, [-1], [1], t3d.Config(threads=2))\n"
+    in_a_process(
         "agent.train(memory, 2)\n"
         "assert agent.begin(memory)\n"  # and an interrupt came
         "agent.train(memory, 10)\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
 
 
 def _exit_code(learner: FusedT3D, memory: ReplayBuffer, expected: FusedT3D) -> int:

@@ -262,6 +262,17 @@ def test_facts_that_make_no_sense_are_refused(change: dict[str, Any]) -> None:
         ReplayBuffer(10, 1, 1).restore(memory.facts() | change, memory.read)
 
 
+def test_environments_that_do_not_exist_are_refused() -> None:
+    memory = ReplayBuffer(10, 1, 1, num_envs=2)
+    rows = [[0], [1]], [[1], [2]], [[0], [0]], [0, 0], [False, False]
+    for envs in ([0, 2], [-1, 0], [0]):
+        with pytest.raises(T3DError, match="expected 2 numbers below num_envs, 2"):
+            memory.add(*rows, envs=envs)
+    with pytest.raises(T3DError, match=r"truncated has shape \(3,\); expected \(2,\)"):
+        memory.add(*rows, truncated=[False] * 3)
+    assert len(memory) == 0
+
+
 def test_room_that_nobody_has_is_refused() -> None:
     with pytest.raises(T3DError, match=r"no room for a memory of .*; lower --capacity"):
         ReplayBuffer(10**9, 10**9, 1, np.uint8)

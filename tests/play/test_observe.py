@@ -22,6 +22,11 @@ def begun(source: Any, **knobs: Any) -> tuple[GuardedEnv, Array]:
     return env, env.reset(seed=3)[0]
 
 
+def shown_by(env: GuardedEnv) -> Any:
+    inside: Any = env.unwrapped
+    return inside.look()
+
+
 def test_vectors_are_joined_in_the_order_of_their_space() -> None:
     env, row = begun(seeing_envs.Sensors)
     assert env.layout == Layout(3)
@@ -42,7 +47,7 @@ def test_an_image_is_a_row_of_bytes_channel_by_channel(kind: Any) -> None:
     env, row = begun(kind)
     assert env.layout == Layout(0, (Image(3, 32, 40),))
     assert row.dtype == np.uint8
-    shown = env.unwrapped.look()  # type: ignore[attr-defined]
+    shown = shown_by(env)
     image = shown if kind is seeing_envs.ChannelsFirst else np.moveaxis(shown, 2, 0)
     assert np.array_equal(row.reshape(3, 32, 40), image)
     assert env.observation_space.contains(row)
@@ -54,7 +59,7 @@ def test_grey_is_what_the_eye_sees() -> None:
     square = round(0.299 * 255 + 0.587 * 200 + 0.114 * 50)
     assert set(np.unique(row)) == {0, square}
     env, row = begun(seeing_envs.Grey, grey=True)
-    assert np.array_equal(row.reshape(32, 40), env.unwrapped.look())  # type: ignore[attr-defined]
+    assert np.array_equal(row.reshape(32, 40), shown_by(env))
 
 
 def test_a_smaller_image_is_the_mean_of_its_pixels() -> None:
@@ -91,7 +96,7 @@ def test_images_and_vectors_stand_together_in_a_row() -> None:
     assert env.layout == Layout(4, (back, front), 2)
     for _ in range(2):
         row, *_ = env.step(np.ones(1, np.float32))
-    shown = env.unwrapped.look()  # type: ignore[attr-defined]
+    shown = shown_by(env)
     frames = row[: 2 * env.layout.frame_size].reshape(2, -1)
     assert np.array_equal(np.unique(frames[0][: 36 * 36]), [1])  # the frame before
     assert np.array_equal(frames[1][: 36 * 36], shown["back"].reshape(-1))

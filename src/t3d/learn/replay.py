@@ -18,6 +18,7 @@ from torch import Tensor
 from t3d import files
 from t3d.errors import T3DError
 from t3d.numbers import all_finite, as_floats
+from t3d.observation import Layout
 
 Array = NDArray[Any]
 Rows = NDArray[np.int64]
@@ -113,6 +114,27 @@ class ReplayBuffer:
         self._block = {"rows": _BLOCK // self.row_bytes or 1, "ends": _BLOCK // self.end_bytes or 1}
         self._changed = {name: [0] * -(-self.room // n) for name, n in self._block.items()}
 
+    @classmethod
+    def of(
+        cls,
+        layout: Layout,
+        action_dim: int,
+        capacity: int,
+        num_envs: int = 1,
+        file: BinaryIO | None = None,
+    ) -> "ReplayBuffer":
+        """A memory of states of a layout."""
+        return cls(
+            capacity,
+            layout.size,
+            action_dim,
+            layout.dtype,
+            num_envs=num_envs,
+            frame_stack=layout.frame_stack,
+            frame_size=layout.frame_size,
+            file=file,
+        )
+
     def __len__(self) -> int:
         """How many transitions are stored."""
         return self.size
@@ -175,10 +197,15 @@ class ReplayBuffer:
         actions = _checked("action", action, _FLOAT, self.action.shape[1:], rows, one)
         rewards = _checked("reward", reward, _FLOAT, (), rows, one)
         dones = _checked("done", done, _FLOAT, (), rows, one)
+        if np.shape(truncated) not in ((), (rows,)):
+            raise T3DError(f"truncated has shape {np.shape(truncated)}; expected {(rows,)}")
         ends = (dones.astype(bool) | np.asarray(truncated, bool)).tolist()
         whose = list(range(rows)) if rows <= self.num_envs else [0] * rows
         if envs is not None:
             whose = np.asarray(envs).tolist()
+            if len(whose) != rows or not all(0 <= env < self.num_envs for env in whose):
+                expected = f"{rows} numbers below num_envs, {self.num_envs}"
+                raise T3DError(f"envs is {whose}; expected {expected}")
         continues: list[bool] | None = None
         if self.frame_stack > 1:
             states, nexts, continues = self._newest_frames(states, nexts, whose)
@@ -238,15 +265,11 @@ class ReplayBuffer:
         if not (shifted and repeated):
             rule = "the first frame as often as fits, then each time one more for the oldest"
             raise T3DError(f"state is not a stack of {self.frame_stack} frames; expected {rule}")
-        behind = [self.added - self._age(env) for env in envs if self._last[env] >= 0]
-        if any(distance > self.num_envs for distance in behind):
+        # How many rows ago an environment's last one was; its frames must not be overwritten yet.
+        ago = [(self.added - 1 - row) % self.room + 1 for row in map(self._last.__getitem__, envs)]
+        if any(n > self.num_envs and self._last[env] >= 0 for n, env in zip(ago, envs)):
             raise T3DError("with a frame stack, all environments must add a row in each round")
         return state[:, older:], after[:, older:], continues
-
-    def _age(self, env: int) -> int:
-        """How many transitions had been added when an environment's last one was."""
-        behind = (self.added - 1 - self._last[env]) % self.room
-        return self.added - 1 - behind
 
     def _forget(self, row: int) -> None:
         """Give up what a row that is to be overwritten holds elsewhere."""

@@ -28,8 +28,9 @@ from t3d.randomness import derived_seed, generator
 
 Array = NDArray[Any]
 _LARGE = 20.0  # an observation or a reward that is often beyond this hampers learning
-_SLOW = 0.002  # seconds that a step must take for a process of its own to be worth it
 _APART = 100.0  # so do observations of which one is this many times as large as another
+_SLOW = 0.002  # seconds that a step must take for a process of its own to be worth it
+_MOST = 20_000  # steps are enough to tell
 
 
 @dataclass
@@ -66,7 +67,7 @@ def examine(source: EnvSource, config: Config, seconds: float = 5.0) -> Diagnosi
         found.facts["environment"] = env.name
         found.facts["observation"] = _describe(env)
         found.facts["action"] = _actions(env)
-        memory = _memory(env, config)
+        memory = ReplayBuffer.of(env.layout, len(env.low), min(config.capacity, _MOST))
         played = play(env, config, seconds, memory)
         _judge_limit(env, played, config, found)
         _judge_scales(env.layout, played, config, found)
@@ -93,10 +94,10 @@ def play(env: GuardedEnv, config: Config, seconds: float, memory: ReplayBuffer |
     low, high = (bound.astype(np.float64) for bound in (env.low, env.high))
     played, until = Played(), time.perf_counter() + seconds
     skipped = env.layout.frame_stack * env.layout.frame_size
-    while not played.steps or (time.perf_counter() < until and played.steps < 20_000):
+    while not played.steps or (time.perf_counter() < until and played.steps < _MOST):
         state, _ = env.reset(seed=derived_seed(config.seed, "reset", 0, len(played.lengths)))
         state, length, total, end = state.copy(), 0, 0.0, ""  # an environment may write over it
-        while not end and not (length and time.perf_counter() > until) and played.steps < 20_000:
+        while not end and not (length and time.perf_counter() > until) and played.steps < _MOST:
             action = random.uniform(low, high).astype(np.float32)
             began = time.perf_counter()
             shown, reward, terminated, truncated, _ = env.step(action)
@@ -106,7 +107,7 @@ def play(env: GuardedEnv, config: Config, seconds: float, memory: ReplayBuffer |
             if memory is not None:
                 memory.add(state, after, action, reward, terminated, truncated)
             played.steps += 1
-            vector = after[skipped:].copy()
+            vector = after[skipped:].copy()  # begins where a float may
             played.vectors.append(vector.view(np.float32) if env.layout.images else vector)
             played.rewards.append(reward)
             length, total, state = length + 1, total + reward, after
@@ -115,18 +116,6 @@ def play(env: GuardedEnv, config: Config, seconds: float, memory: ReplayBuffer |
         if end:
             played.returns.append(total)
     return played
-
-
-def _memory(env: GuardedEnv, config: Config) -> ReplayBuffer:
-    layout = env.layout
-    return ReplayBuffer(
-        min(config.capacity, 20_000),
-        layout.size,
-        len(env.low),
-        layout.dtype,
-        frame_stack=layout.frame_stack,
-        frame_size=layout.frame_size,
-    )
 
 
 def _describe(env: GuardedEnv) -> str:

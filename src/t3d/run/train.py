@@ -59,15 +59,8 @@ class Run:
             self.agent: T3D = agent(layout, low, high, config)
             # Mapped into memory, a file stays until that goes, also when it is closed.
             with files.scratch(folder.path) if config.replay_on_disk else nullcontext() as file:
-                self.memory = ReplayBuffer(
-                    config.capacity,
-                    layout.size,
-                    len(low),
-                    layout.dtype,
-                    num_envs=config.num_envs,
-                    frame_stack=layout.frame_stack,
-                    frame_size=layout.frame_size,
-                    file=file,
+                self.memory = ReplayBuffer.of(
+                    layout, len(low), config.capacity, config.num_envs, file
                 )
             self._need_memory()
             self.collector = Collector(self.environments, config)
