@@ -1,6 +1,7 @@
 """What all tests share: one thread each, and runs small enough to make many of them."""
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,9 @@ import torch
 from safetensors.numpy import load_file
 
 from t3d.run.folder import RunFolder
+
+# EnvPool is an extra of half a gigabyte, and not for every platform.
+needs_envpool = pytest.mark.skipif(find_spec("envpool") is None, reason="the extra envpool")
 
 # A run of a second or two that still plays, learns, evaluates, logs and checkpoints.
 TINY: dict[str, Any] = {

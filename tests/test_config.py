@@ -24,7 +24,7 @@ from t3d.presets import PRESETS, resolve
         ("hidden", (), "hidden is (); expected one or more whole numbers"),
         ("hidden", (64, 0), "hidden is 0; expected a whole number at least 1"),
         ("train_after", "stepp", "expected one of: step, episode; did you mean 'step'?"),
-        ("env_processes", 1, "env_processes is 1; expected a bool"),
+        ("remake_envs", 1, "remake_envs is 1; expected a bool"),
         ("env", "", "env is ''; expected a str"),
         ("steps", 10**400, "expected a whole number at least 1 and at most 1,000,000,000,000"),
         ("hidden", 2_000_000_000, "hidden is 2000000000; expected a whole number"),

@@ -3,6 +3,7 @@
 import dataclasses
 import multiprocessing
 import sys
+from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from conftest import TINY, metrics_without_time, whole_state
 from t3d import Config
 from t3d.learn.engines import engine_for
 from t3d.play.vector import Environments
+from t3d.play.workers import Workers
 from t3d.run.folder import RunFolder
 from t3d.run.train import Run
 
@@ -63,7 +65,7 @@ ELSEWHERE = {
     "exploration_final",
     "exploration_steps",
     "exploration_pull",
-    "env_processes",
+    "env_backend",
     "env_deadline",
     "env_restarts",
     "remake_envs",
@@ -105,15 +107,21 @@ def test_a_changed_knob_changes_the_run(base: dict[str, Any], tmp_path: Path, kn
     assert fingerprint(tmp_path / "run", **{knob: OTHER[knob]}) != base
 
 
-def test_env_processes_moves_the_environments_and_keeps_the_numbers(tmp_path: Path) -> None:
+def test_env_backend_moves_the_environments_and_keeps_the_numbers(tmp_path: Path) -> None:
     one = fingerprint(tmp_path / "here", num_envs=2)
-    other = fingerprint(tmp_path / "there", num_envs=2, env_processes=True)
+    other = fingerprint(tmp_path / "there", num_envs=2, env_backend="processes")
     assert one == other
-    config = Config(num_envs=2, env_processes=True)
+    config = Config(num_envs=2, env_backend="processes")
     environments = Environments("Pendulum-v1", config)
     assert len(multiprocessing.active_children()) == 2
+    assert isinstance(environments.vector, Workers)
+    assert environments.vector._rows is not None
+    shared = environments.vector._rows.name
+    SharedMemory(shared).close()  # is there
     environments.close()
     assert multiprocessing.active_children() == []
+    with pytest.raises(FileNotFoundError):
+        SharedMemory(shared)
 
 
 def test_device_places_the_networks() -> None:

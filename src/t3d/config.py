@@ -37,7 +37,9 @@ class Config:
 
     # How to play.
     num_envs: int = _knob(1, "environments that play at once", least=1, most=4096)
-    env_processes: bool = _knob(False, "give each environment a process of its own")
+    env_backend: Literal["inline", "processes", "envpool"] = _knob(
+        "inline", "where environments play: here, each in a process, or in EnvPool, if it has them"
+    )
     env_deadline: float = _knob(
         60.0, "seconds an environment's process may take to answer; 0 for any", least=0, most=10**9
     )

@@ -613,7 +613,12 @@ def broken_number(path: Path, what: str, engine: str, value: float) -> str:
 
 def lost_workers(count: int, folder: Path) -> Iterator[Case]:
     """R9: every sixth is stopped, the others are killed."""
-    knobs = TINY | {"num_envs": 3, "env_processes": True, "env_restarts": count, "steps": 10**6}
+    knobs = TINY | {
+        "num_envs": 3,
+        "env_backend": "processes",
+        "env_restarts": count,
+        "steps": 10**6,
+    }
     knobs |= {"eval_every": 0, "checkpoint_every": 0, "env_deadline": 2.0, "capacity": 10**5}
     config = t3d.Config.from_dict(knobs | {"env": "broken_envs:Numbered"})
     run = Run.start(config, "broken_envs:Numbered", RunFolder(folder / "run"), about={})
@@ -688,7 +693,7 @@ def signals(count: int, folder: Path) -> Iterator[Case]:
     chance = random.Random(11)
     for number in range(count):
         sent = (signal.SIGINT, signal.SIGTERM)[number % 2]
-        more = {"num_envs": 2, "env_processes": True} if number % 4 < 2 else {}
+        more = {"num_envs": 2, "env_backend": "processes"} if number % 4 < 2 else {}
         run = folder / f"{number}"
         knobs = TINY | LONGER | {"steps": 1_000_000} | more
         shared = set(os.listdir("/dev/shm"))

@@ -254,7 +254,7 @@ def test_in_processes_of_their_own_environments_look_the_same(
 ) -> None:
     asked = TINY | {"num_envs": 2, "features": 6, "quiet": True} | knobs
     t3d.train(env, run=tmp_path / "here", **asked)
-    t3d.train(env, run=tmp_path / "there", env_processes=True, **asked)
+    t3d.train(env, run=tmp_path / "there", env_backend="processes", **asked)
     assert same_bits(tmp_path / "here", tmp_path / "there")
 
 

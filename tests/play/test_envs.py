@@ -1,3 +1,4 @@
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -6,9 +7,13 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from conftest import needs_envpool
 from t3d import Config, T3DError
 from t3d.play.envs import BrokenEnvironmentError, GuardedEnv, env_name, make
-from t3d.play.vector import Environments, Workers
+from t3d.play.vector import Environments
+from t3d.play.workers import Workers
+
+BACKENDS = ["inline", "processes", pytest.param("envpool", marks=needs_envpool)]
 
 
 @pytest.mark.parametrize(
@@ -148,10 +153,10 @@ def test_made_anew_for_every_episode_box2d_remembers_nothing() -> None:
     assert differ(False) > 0
 
 
-@pytest.mark.parametrize("processes", [False, True])
-def test_an_episode_can_be_played_again_from_its_seed(processes: bool) -> None:
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_episode_can_be_played_again_from_its_seed(backend: Any) -> None:
     """Reset seeds derive from (run seed, environment, episode), whatever was played before."""
-    config = Config(env="Pendulum-v1", num_envs=3, env_processes=processes, max_episode_steps=4)
+    config = Config(env="Pendulum-v1", num_envs=3, env_backend=backend, max_episode_steps=4)
     environments = Environments("Pendulum-v1", config)
     actions = np.random.default_rng(0).uniform(-2, 2, (20, 3, 1)).astype(np.float32)
     starts = []
@@ -189,10 +194,10 @@ def test_the_last_observation_is_not_the_next_episodes_first() -> None:
     environments.close()
 
 
-@pytest.mark.parametrize("processes", [False, True])
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", ["Pendulum-v1", "Hopper-v5"])
-def test_environments_stand_where_they_stood(name: str, processes: bool) -> None:
-    config = Config(env=name, num_envs=2, env_processes=processes)
+def test_environments_stand_where_they_stood(name: str, backend: Any) -> None:
+    config = Config(env=name, num_envs=2, env_backend=backend)
     one, other = Environments(name, config), Environments(name, config)
     try:
         one.reset()
@@ -224,7 +229,7 @@ def test_an_environment_that_is_not_deterministic_goes_on_with_its_next_episode(
 
 
 def test_a_process_that_hangs_is_restarted_until_it_was_too_often() -> None:
-    config = Config(num_envs=2, env_processes=True, env_deadline=1.0, env_restarts=1)
+    config = Config(num_envs=2, env_backend="processes", env_deadline=1.0, env_restarts=1)
     environments = Environments("broken_envs:Stuck", config)
     try:
         environments.reset()
@@ -259,7 +264,7 @@ def test_a_process_that_cannot_be_made_again_is_a_broken_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MADE_ONCE", str(tmp_path / "made"))
-    config = Config(num_envs=1, env_processes=True, env="broken_envs:MadeOnce")
+    config = Config(num_envs=1, env_backend="processes", env="broken_envs:MadeOnce")
     environments = Environments("broken_envs:MadeOnce", config)
     try:
         environments.reset()
@@ -272,3 +277,11 @@ def test_a_process_that_cannot_be_made_again_is_a_broken_environment(
             environments.step(np.zeros((1, 2), np.float32))
     finally:
         environments.close()
+
+
+def test_envpool_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "envpool", None)
+    with pytest.raises(T3DError) as caught:
+        make("Pendulum-v1", Config(env_backend="envpool"))
+    needs = "env_backend envpool needs an extra: pip install 't3d[envpool]'"
+    assert str(caught.value) == needs

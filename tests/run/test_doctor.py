@@ -22,7 +22,7 @@ def found(source: Any, **knobs: Any) -> Diagnosis:
 
 def test_a_healthy_environment_needs_nothing() -> None:
     well = found("Pendulum-v1")
-    assert well.flags.keys() <= {"num_envs", "env_processes"}  # these a clock decides
+    assert well.flags.keys() <= {"num_envs", "env_backend"}  # these a clock decides
     assert well.facts["observation"] == "vector of 3"
     assert well.facts["action"] == "1, each from -2 to 2"
     assert well.facts["time limit"] == "200 steps"

@@ -14,7 +14,14 @@ import pytest
 from safetensors.numpy import load_file
 
 import t3d
-from conftest import TINY, metrics_without_time, read_json, same_bits, whole_state
+from conftest import (
+    TINY,
+    metrics_without_time,
+    needs_envpool,
+    read_json,
+    same_bits,
+    whole_state,
+)
 from t3d.run.folder import RunFolder, versions
 from t3d.run.train import Run
 
@@ -138,10 +145,11 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not(tmp_path: P
     "knobs",
     [
         {},
-        {"num_envs": 3, "env_processes": True},
+        {"num_envs": 3, "env_backend": "processes"},
+        pytest.param({"num_envs": 2, "env_backend": "envpool"}, marks=needs_envpool),
         {"train_after": "episode"},
         {"overlap": True},
-        {"overlap": True, "num_envs": 3, "env_processes": True},
+        {"overlap": True, "num_envs": 3, "env_backend": "processes"},
         {"engine": "reference"},
         {"updates_per_step": 0.3, "capacity": 25},
         {"env": "BipedalWalker-v3", "remake_envs": True, "max_episode_steps": 0, "steps": 600},

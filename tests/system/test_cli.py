@@ -171,10 +171,10 @@ def test_bad_input_is_one_line_and_exit_code_2(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("processes", ["--no-env-processes", "--env-processes"])
-def test_a_broken_environment_is_one_line_and_exit_code_2(tmp_path: Path, processes: str) -> None:
-    words = ["train", "broken_envs:NanObservation", *TINY_FLAGS, processes, "--eval-every", "0"]
-    trainer = t3d_process(*words, "--run", "run", cwd=tmp_path)
+@pytest.mark.parametrize("backend", ["inline", "processes"])
+def test_a_broken_environment_is_one_line_and_exit_code_2(tmp_path: Path, backend: str) -> None:
+    words = ["train", "broken_envs:NanObservation", *TINY_FLAGS, "--env-backend", backend]
+    trainer = t3d_process(*words, "--eval-every", "0", "--run", "run", cwd=tmp_path)
     _, err = trainer.communicate(timeout=300)
     assert trainer.returncode == 2
     assert "environment 0 (broken_envs:NanObservation)" in err
@@ -183,7 +183,8 @@ def test_a_broken_environment_is_one_line_and_exit_code_2(tmp_path: Path, proces
 
 
 def test_a_dead_environment_process_ends_the_run_saved_and_named(tmp_path: Path) -> None:
-    flags = [*TINY_FLAGS, "--steps", "100000", "--num-envs", "2", "--env-processes"]
+    flags = [*TINY_FLAGS, "--steps", "100000", "--num-envs", "2"]
+    flags += ["--env-backend", "processes"]
     flags += ["--env-restarts", "0"]
     trainer = t3d_process("train", *flags, "--run", "run", cwd=tmp_path)
     run = tmp_path / "run"
@@ -229,7 +230,7 @@ def wait_for_step(run: Path, step: int, trainer: "subprocess.Popen[str]") -> Non
     [
         (signal.SIGINT, 130, []),
         (signal.SIGTERM, 143, []),
-        (signal.SIGINT, 130, ["--num-envs", "2", "--env-processes"]),
+        (signal.SIGINT, 130, ["--num-envs", "2", "--env-backend", "processes"]),
     ],
 )
 def test_a_signal_saves_and_the_run_goes_on_to_the_same_end(

@@ -6,7 +6,8 @@ import sys
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeAlias, cast
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import gymnasium as gym
 import numpy as np
@@ -14,11 +15,15 @@ from numpy.typing import NDArray
 
 from t3d.config import Config, did_you_mean
 from t3d.errors import T3DError
+from t3d.numbers import as_floats
+from t3d.observation import Layout
 from t3d.play.observe import Observer
+from t3d.play.pooled import PooledEnv
 
 Array = NDArray[Any]
 # A Gymnasium id, module:EnvId, module:callable, or a callable that makes an environment.
 EnvSource: TypeAlias = str | Callable[[], gym.Env[Any, Any]]
+Answer = tuple[Array, float, bool, bool]  # observation, reward, terminated, truncated
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -34,9 +39,15 @@ def make(
     `index` is its number among those that train; None for one that evaluates.
     """
     name = env_name(source)
+    if config.env_backend == "envpool" and config.pixels:
+        raise T3DError("EnvPool shows no pictures; leave out --pixels or --env-backend envpool")
 
     def create() -> gym.Env[Any, Any]:
-        env = _create(source, name, "rgb_array" if config.pixels else render_mode)
+        # EnvPool shows no pictures; for a video, what Gymnasium calls the same is as good.
+        if config.env_backend == "envpool" and not render_mode:
+            env: gym.Env[Any, Any] = PooledEnv(name)
+        else:
+            env = _create(source, name, "rgb_array" if config.pixels else render_mode)
         if config.action_repeat > 1:
             env = gym.wrappers.RepeatAction(env, config.action_repeat)
         if config.pixels:
@@ -286,3 +297,31 @@ class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
         """End the environment. One that fails to has nothing more to say about the run."""
         with suppress(Exception):
             self.env.close()
+
+
+class Spaces(NamedTuple):
+    """What environments that play side by side have in common."""
+
+    layout: Layout
+    low: Array
+    high: Array
+
+    @classmethod
+    def of(cls, env: GuardedEnv) -> "Spaces":
+        """That of one of them."""
+        action = env.action_space
+        assert isinstance(action, gym.spaces.Box)
+        return cls(env.layout, as_floats(action.low), as_floats(action.high))
+
+
+@dataclass(frozen=True)
+class Maker:
+    """Makes environment `index`, here or in a worker process."""
+
+    source: EnvSource
+    config: Config
+    index: int
+
+    def __call__(self) -> GuardedEnv:
+        """Make it."""
+        return make(self.source, self.config, index=self.index)

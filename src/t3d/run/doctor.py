@@ -288,7 +288,7 @@ def _judge_cost(
     wait, learn = 1 / steps_per_second, config.updates_per_step / updates_per_second
     if wait > max(learn, _SLOW) and config.num_envs == 1:
         text = "the environment is slower than learning: play several at once"
-        found.advise(text, num_envs=4, env_processes="")
+        found.advise(text, num_envs=4, env_backend="processes")
 
 
 def _rate(number: float) -> str:

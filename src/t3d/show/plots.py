@@ -40,7 +40,7 @@ class Curve:
 # Knobs that say what to write and where to compute, and leave the curve as it is.
 _NO_MATTER = {
     *("env", "seed", "steps", "log_every", "checkpoint_every", "keep_checkpoints"),
-    *("env_processes", "engine", "device", "threads", "overlap"),
+    *("env_backend", "engine", "device", "threads", "overlap"),
 }
 
 
