@@ -90,7 +90,7 @@ def doctor(words: list[str]) -> int:
 
     found = examine(config.env, config)
     typed = [word for word in words if word != "--json"] or [config.env]
-    flags = [f"--{name.replace('_', '-')} {value}".strip() for name, value in found.flags.items()]
+    flags = [_flag(knob, value) for knob, value in found.flags.items()]
     command = " ".join(["t3d train", *map(shlex.quote, typed), *flags])
     if asked.json:
         told = {"facts": found.facts, "advice": found.advice, "command": command}
@@ -425,7 +425,10 @@ def _first_sentence(box: str) -> str:
 
 def _flag(knob: str, value: Any) -> str:
     """A knob as it is typed."""
-    name = f"--{knob.replace('_', '-')}"
+    name = knob.replace("_", "-")
+    if isinstance(value, bool):
+        return f"--{name}" if value else f"--no-{name}"
+    name = f"--{name}"
     if isinstance(value, tuple):
         return " ".join([name, *(str(item) for item in value)])
     return f"{name} {value}"

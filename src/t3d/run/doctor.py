@@ -8,7 +8,7 @@ import math
 import time
 import warnings
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ Array = NDArray[Any]
 _LARGE = 20.0  # an observation or a reward that is often beyond this hampers learning
 _APART = 100.0  # so do observations of which one is this many times as large as another
 _SLOW = 0.002  # seconds that a step must take for a process of its own to be worth it
+_IMAGES = 64  # in a batch, which learned well on a CPU
 _MOST = 20_000  # steps are enough to tell
 
 
@@ -52,12 +53,12 @@ class Diagnosis:
 
     facts: dict[str, Any] = field(default_factory=dict)
     advice: list[str] = field(default_factory=list)
-    flags: dict[str, str] = field(default_factory=dict)
+    flags: dict[str, Any] = field(default_factory=dict)  # knobs
 
     def advise(self, text: str, **flags: Any) -> None:
         """Add a piece of advice, and the knobs that it sets."""
         self.advice.append(text)
-        self.flags |= {name: str(value) for name, value in flags.items()}
+        self.flags |= flags
 
 
 def examine(source: EnvSource, config: Config, seconds: float = 5.0) -> Diagnosis:
@@ -74,6 +75,14 @@ def examine(source: EnvSource, config: Config, seconds: float = 5.0) -> Diagnosi
     _judge_rules(source, config, found)
     _judge_determinism(source, config, found, seconds)
     _judge_cost(env, played, memory, config, found, seconds)
+    if {"image_size", "frame_stack"} & found.flags.keys():
+        alone = {"num_envs": 1, "env_backend": config.env_backend}
+        better = replace(config, **(found.flags | alone))
+        with closing(make(source, better)) as env:
+            memory = ReplayBuffer.of(env.layout, len(env.low), min(config.capacity, _MOST))
+            played = play(env, better, seconds / 5, memory)
+            total = _predict(played, _updates_per_second(env, memory, better, seconds), better)
+        found.facts["as advised"] = f"about {_clock(total)}, with one environment"
     return found
 
 
@@ -163,7 +172,7 @@ def _judge_scales(layout: Layout, played: Played, config: Config, found: Diagnos
     elif usual > _LARGE or (largest > 0 and usual < 1e-3):
         scale = 10.0 ** -round(math.log10(largest)) * config.reward_scale
         text = f"rewards are usually about {usual:.3g}, up to {largest:.3g}: scale them"
-        found.advise(text, reward_scale=f"{scale:g}")
+        found.advise(text, reward_scale=float(f"{scale:g}"))
     if not layout.vector:
         return
     vectors = np.stack(played.vectors)
@@ -179,7 +188,7 @@ def _judge_scales(layout: Layout, played: Played, config: Config, found: Diagnos
             f"they are up to {size.max():.3g} on average, and one varies {apart:.3g} times as much"
         )
         text = f"observations differ much in size ({what} as another): normalise them"
-        found.advise(text, normalize_observations="")
+        found.advise(text, normalize_observations=True)
 
 
 def _spread(values: list[float]) -> str:
@@ -241,7 +250,9 @@ def _judge_determinism(source: EnvSource, config: Config, found: Diagnosis, seco
         found.advise("a resumed run begins its current episodes anew, and is not bit-exact")
     elif not later:
         found.facts["deterministic"] = "only when new: an episode depends on those before it"
-        found.advise("for resumed runs to be exact, make it anew for each episode", remake_envs="")
+        found.advise(
+            "for resumed runs to be exact, make it anew for each episode", remake_envs=True
+        )
     else:
         found.facts["deterministic"] = "yes"
 
@@ -254,23 +265,15 @@ def _judge_cost(
     found: Diagnosis,
     seconds: float,
 ) -> None:
-    steps_per_second = played.steps / max(played.seconds, 1e-9)
-    engine, why = engine_for(config, env.layout)
-    agent: T3D = agent_class(engine)(env.layout, env.low, env.high, config)
     layout = env.layout
-    agent.prepare(lambda: None)
-    agent.train(memory, config.policy_freq)
-    count, began = 0, time.perf_counter()
-    while time.perf_counter() - began < seconds or count == 0:
-        agent.train(memory, config.policy_freq)
-        count += config.policy_freq
-    updates_per_second = count / (time.perf_counter() - began)
+    engine, why = engine_for(config, layout)
+    updates_per_second = _updates_per_second(env, memory, config, seconds)
+    steps_per_second = played.steps / max(played.seconds, 1e-9)
     found.facts["environment's speed"] = f"{_rate(steps_per_second)} steps/s"
     found.facts["updates"] = (
         f"{_rate(updates_per_second)} per second, engine {engine}{f' ({why})' if why else ''}"
     )
-    learning = max(0, config.steps - config.random_steps) * config.updates_per_step
-    total = config.steps / steps_per_second + learning / updates_per_second
+    total = _predict(played, updates_per_second, config)
     found.facts[f"{config.steps:,} steps"] = f"about {_clock(total)}, evaluations aside"
     rows = min(config.capacity, config.steps)
     needed, free = rows * memory.row_bytes, available_memory()
@@ -282,13 +285,38 @@ def _judge_cost(
     for image in layout.images:
         if max(image.height, image.width) > 64:
             text = f"images of {image.height} x {image.width} are slow on a CPU: make them smaller"
-            found.advise(text, image_size=64, grey="")
+            found.advise(text, image_size=48, grey=True)
+    if layout.images and config.batch_size > _IMAGES and config.device == "cpu":
+        text = (
+            f"batches of {config.batch_size} images are slow on a CPU: {_IMAGES} learned well too"
+        )
+        found.advise(text, batch_size=_IMAGES)
     if layout.images and layout.frame_stack == 1:
         found.advise("one image does not show how things move: stack some", frame_stack=3)
     wait, learn = 1 / steps_per_second, config.updates_per_step / updates_per_second
     if wait > max(learn, _SLOW) and config.num_envs == 1:
         text = "the environment is slower than learning: play several at once"
         found.advise(text, num_envs=4, env_backend="processes")
+
+
+def _updates_per_second(
+    env: GuardedEnv, memory: ReplayBuffer, config: Config, seconds: float
+) -> float:
+    engine, _ = engine_for(config, env.layout)
+    agent: T3D = agent_class(engine)(env.layout, env.low, env.high, config)
+    agent.prepare(lambda: None)
+    agent.train(memory, config.policy_freq)
+    count, began = 0, time.perf_counter()
+    while time.perf_counter() - began < seconds or count == 0:
+        agent.train(memory, config.policy_freq)
+        count += config.policy_freq
+    return count / (time.perf_counter() - began)
+
+
+def _predict(played: Played, updates_per_second: float, config: Config) -> float:
+    """Seconds that the run will take, by what was measured."""
+    learning = max(0, config.steps - config.random_steps) * config.updates_per_step
+    return config.steps * played.seconds / played.steps + learning / updates_per_second
 
 
 def _rate(number: float) -> str:
