@@ -42,6 +42,7 @@ OTHER: dict[str, Any] = {
     "n_step": 3,
     "discount": 0.9,
     "tau": 0.1,
+    "twins": False,
     "policy_noise": 0.1,
     "noise_clip": 0.05,
     "policy_freq": 3,

@@ -116,6 +116,9 @@ class Config:
     )
     discount: float = _knob(0.99, "weight of the next step's value", least=0, most=1)
     tau: float = _knob(0.005, "share of the model in each target update", above=0, most=1)
+    twins: bool = _knob(
+        True, "two critics that begin unlike; without, they begin and stay alike, as if one"
+    )
     policy_noise: float = _knob(
         0.2, "std of the noise on target actions, in half-ranges", least=0, most=10
     )

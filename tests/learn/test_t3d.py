@@ -11,7 +11,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from t3d import T3D, Batch, Config, ReplayBuffer, T3DError
+from t3d import T3D, Batch, Config, FusedT3D, ReplayBuffer, T3DError
 
 LOW, HIGH = (-1.0, 0.0), (1.0, 0.2)
 ACTOR = ("actor.", "actor_optimizer.")
@@ -237,6 +237,24 @@ def test_the_bellman_target_is_what_a_hand_computes(
     measured = learner.update(rows(reward=[2.0], done=[done]), torch.zeros(1, 2))
     # Both twins say 0, so each is wrong by the target.
     assert float(measured["critic_loss"]) == pytest.approx(2 * target**2)
+
+
+def test_the_value_of_a_state_is_the_first_critics_in_the_rewards_own_units() -> None:
+    learner = agent(reward_scale=0.1)
+    constant(learner, critic_twin1=3.0, critic_twin2=5.0)
+    assert learner.value(np.ones((4, 3))) == pytest.approx([30.0] * 4)
+
+
+@pytest.mark.parametrize("engine", [T3D, FusedT3D])
+def test_without_twins_both_critics_stay_one(engine: type[T3D], buffer: ReplayBuffer) -> None:
+    for twins in (True, False):
+        learner = engine(3, LOW, HIGH, config(twins=twins))
+        learner.train(buffer, 5)
+        one, two = (
+            list(twin.parameters()) for twin in (learner.critic.twin1, learner.critic.twin2)
+        )
+        alike = [torch.equal(mine, other) for mine, other in zip(one, two)]
+        assert alike == [not twins] * len(one)
 
 
 def test_the_critic_loss_is_the_mean_over_rows_summed_over_twins() -> None:

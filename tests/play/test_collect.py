@@ -154,9 +154,48 @@ def test_evaluation_repeats_itself_and_adds_no_noise() -> None:
 
     one = evaluate(policy, env, 3, seed=5)
     again = evaluate(policy, env, 3, seed=5)
-    assert one == again
+    assert (one.returns, one.lengths) == (again.returns, again.lengths)
     assert len(one.returns) == 3
     assert one.lengths == [200, 200, 200]
     assert one.mean == pytest.approx(sum(one.returns) / 3)
     assert evaluate(policy, env, 3, seed=6).returns != one.returns
     assert evaluate(policy, env, 3, seed=5, purpose="test").returns != one.returns
+
+
+def test_evaluation_discounts_from_the_first_state_on() -> None:
+    env = make("Pendulum-v1", Config())
+    states, rewards = [], []
+
+    def policy(state: Array) -> Array:
+        states.append(state[0].copy())
+        angle = np.arctan2(state[0, 1], state[0, 0])
+        # Gymnasium's own formula, for an action of 0.
+        rewards.append(-(angle**2 + 0.1 * state[0, 2] ** 2))
+        return np.zeros((1, 1), np.float32)
+
+    score = evaluate(policy, env, 2, seed=5, discount=0.9)
+    for i in range(2):
+        np.testing.assert_array_equal(score.starts[i], states[200 * i])
+        by_hand = sum(0.9**k * reward for k, reward in enumerate(rewards[200 * i : 200 * i + 200]))
+        assert score.discounted[i] == pytest.approx(by_hand, rel=1e-5)
+        assert score.returns[i] == pytest.approx(sum(rewards[200 * i : 200 * i + 200]), rel=1e-5)
+
+
+def test_the_noise_that_is_reported_is_the_noise_that_is_played() -> None:
+    config = Config(
+        random_steps=2,
+        exploration_noise=(0.5,),
+        exploration_final=(0.1,),
+        exploration_steps=10,
+    )
+    environments = Environments("Pendulum-v1", config)
+    environments.reset()
+    collector, found = Collector(environments, config), []
+    memory = ReplayBuffer(100, 3, 1)
+    for _ in range(14):
+        found.append(collector.noise())
+        collector.step(lambda s: s[:, :1], memory)
+    environments.close()
+    assert found[:3] == pytest.approx([1, 1, 0.5])
+    assert found[7] == pytest.approx(0.3)
+    assert found[12:] == pytest.approx([0.1, 0.1])

@@ -10,6 +10,7 @@ import torch
 from gymnasium.spaces import Box
 
 import t3d
+from t3d.run.folder import RunFolder
 
 LEARN: dict[str, Any] = {
     "preset": "default",
@@ -114,6 +115,9 @@ def test_a_later_reward_is_discounted_once(tmp_path: Path) -> None:
     agent = learned(TwoSteps, tmp_path, discount=0.7)
     assert q_values(agent, 1) == pytest.approx([1, 1], abs=0.03)
     assert q_values(agent, 0) == pytest.approx([0.7, 0.7], abs=0.03)
+    *_, last = RunFolder(tmp_path / "run").metrics("evaluation")
+    assert last["true_Q"] == pytest.approx(0.7)
+    assert last["estimated_Q"] == pytest.approx(0.7, abs=0.03)
 
 
 def test_termination_and_truncation_are_worth_different_values(tmp_path: Path) -> None:

@@ -72,6 +72,8 @@ class T3D:
         shared = (self.state_dim, *bounds, config.hidden, weights, dtype)
         self.actor = Actor(*shared).to(self.device)
         self.critic = Critic(*shared).to(self.device)
+        if not config.twins:  # with the same losses and the same Adam, they stay the same
+            self.critic.twin2.load_state_dict(self.critic.twin1.state_dict())
         if self.layout.images:  # what the critic's loss teaches, and the actor just uses
             sizes = config.image_channels, config.features
             encoder = Encoder(self.layout, *sizes, weights, dtype)
@@ -112,6 +114,14 @@ class T3D:
         # tanh may round to a hair outside of the range; the environment must never see that.
         chosen: NDArray[np.float32] = action.clamp(self.low, self.high).float().cpu().numpy()
         return chosen
+
+    @torch.no_grad()
+    def value(self, state: ArrayLike) -> NDArray[np.float32]:
+        """What the first critic expects of the policy in each of some states, discounted."""
+        seen = self._look(self.critic, torch.from_numpy(self._states(state)).to(self.device))
+        values = self.critic.Q1(seen, self.actor(seen)) / self.config.reward_scale
+        found: NDArray[np.float32] = values.float().cpu().numpy()
+        return found
 
     def observe(self, states: NDArray[Any]) -> None:
         """Take note of what states there are, if they are to be normalised."""
@@ -212,6 +222,7 @@ class T3D:
             _polyak(self.actor_target, self.actor, knobs.tau)
             # Step 15: the critic target follows the critic by a small step.
             _polyak(self.critic_target, self.critic, knobs.tau)
+
             measured["actor_loss"] = actor_loss.detach()
         return measured
 

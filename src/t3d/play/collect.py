@@ -91,6 +91,12 @@ class Collector:
             scale = scale + share * (np.array(self.config.exploration_final, np.float32) - scale)
         return self._half_range * scale
 
+    def noise(self) -> float:
+        """The same in half-ranges, the mean over dimensions; 1 while actions are random."""
+        if self.steps < self.config.random_steps:
+            return 1.0
+        return float(np.mean(self._noise_scale() / self._half_range))
+
     def step(
         self,
         policy: Policy,

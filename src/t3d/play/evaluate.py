@@ -1,9 +1,10 @@
 """Noiseless episodes, apart from training."""
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from t3d.errors import T3DError
 from t3d.play.collect import Policy
@@ -18,6 +19,8 @@ class Score(NamedTuple):
 
     returns: list[float]
     lengths: list[int]
+    starts: list[NDArray[Any]]  # the first state of each episode
+    discounted: list[float]  # the discounted return from there
 
     @property
     def mean(self) -> float:
@@ -36,6 +39,7 @@ def evaluate(
     episodes: int,
     seed: int,
     purpose: Literal["evaluation", "test"] = "evaluation",
+    discount: float = 1.0,
     stop: Callable[[], bool] = lambda: False,
 ) -> Score:
     """Play full episodes without noise.
@@ -44,21 +48,23 @@ def evaluate(
     episodes. Training picks its best agent on "evaluation" episodes; "test" episodes are ones
     that nothing was picked on. Once `stop` says so, it breaks off and returns what it has.
     """
-    returns: list[float] = []
-    lengths: list[int] = []
+    score = Score([], [], [], [])
     for episode in range(episodes):
         state, _ = env.reset(seed=derived_seed(seed, purpose, episode))
-        total, length, ended = 0.0, 0, False
+        start, total, discounted, length, ended = state.copy(), 0.0, 0.0, 0, False
         while not ended:
             if stop():
-                return Score(returns, lengths)
+                return score
             if length == _ENDLESS:
                 advice = "set --max-episode-steps"
                 raise T3DError(f"{env.name}: an episode has {length:,} steps and goes on; {advice}")
             state, reward, terminated, truncated, _ = env.step(policy(state[None])[0])
             total += reward
+            discounted += discount**length * reward
             length += 1
             ended = terminated or truncated
-        returns.append(total)
-        lengths.append(length)
-    return Score(returns, lengths)
+        score.returns.append(total)
+        score.lengths.append(length)
+        score.starts.append(start)
+        score.discounted.append(discounted)
+    return score

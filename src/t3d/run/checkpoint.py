@@ -18,7 +18,8 @@ import os
 import platform
 import re
 import shutil
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -269,11 +270,8 @@ def load(
 ) -> Progress:
     """Put agent, memory and collector where the checkpoint was taken; returns the progress."""
     path, manifest = whole.path, whole.manifest
-    try:
-        saved = T3D.load(path / "agent.safetensors", device=agent.config.device)
-        agent.load_state_dict(saved.state_dict())
-        stored = {tuple(f["block"]): name for name, f in manifest["files"].items() if "block" in f}
-        memory.restore(manifest["memory"], lambda block: _arrays(path / stored[block]))
+    load_learned(whole, agent, memory)
+    with _reading(path):
         collector.load_state_dict(_arrays(path / "collector.safetensors"))
         for env in collector.environments.lost:
             memory.end(env)
@@ -282,12 +280,29 @@ def load(
         else:
             folder.best_agent.unlink(missing_ok=True)
         return Progress(**manifest["progress"])
+
+
+def load_learned(whole: Whole, agent: T3D, memory: ReplayBuffer) -> None:
+    """Put agent and memory, which are all that learning needs, where the checkpoint was taken."""
+    path, manifest = whole.path, whole.manifest
+    with _reading(path):
+        saved = T3D.load(path / "agent.safetensors", device=agent.config.device)
+        agent.load_state_dict(saved.state_dict())
+        stored = {tuple(f["block"]): name for name, f in manifest["files"].items() if "block" in f}
+        memory.restore(manifest["memory"], lambda block: _arrays(path / stored[block]))
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """What is wrong with a checkpoint in one line, whatever it is."""
+    try:
+        yield
+    except T3DError:
+        raise
     except (
         *(OSError, ValueError, TypeError, KeyError, IndexError, SafetensorError),
         *(AttributeError, ArithmeticError),
     ) as error:
-        if isinstance(error, T3DError):
-            raise
         raise T3DError(f"checkpoint {path} cannot be read: {error}") from error
 
 

@@ -74,14 +74,21 @@ def reproduce(bundle: str | Path) -> dict[str, float]:
     return {name: float(value) for name, value in measured.items()}
 
 
+def saturation(agent: T3D, memory: ReplayBuffer) -> float:
+    """The share of the last actions that are at an end of their range."""
+    if not memory.size:
+        return 0.0
+    recent = memory.action[memory.newest(1000)]
+    low, high = agent.low.cpu().numpy(), agent.high.cpu().numpy()
+    edge = 0.01 * (high - low)
+    return float(np.mean((recent <= low + edge) | (recent >= high - edge)))
+
+
 def warnings(
     agent: T3D, memory: ReplayBuffer, config: Config, measured: Record
 ) -> Iterable[tuple[str, str]]:
     """What does not look right, each with a name, in plain words and with what to try."""
-    recent = memory.action[memory.newest(1000)]
-    low, high = agent.low.cpu().numpy(), agent.high.cpu().numpy()
-    edge = 0.01 * (high - low)
-    share = float(np.mean((recent <= low + edge) | (recent >= high - edge)))
+    share = measured["saturation"]
     if share > 0.95:
         found = f"{share:.0%} of the last actions are at the end of their range"
         yield "saturated", f"{found}: lower --learning-rate, or scale the observations to about 1"
@@ -94,7 +101,7 @@ def warnings(
     every = memory.newest(memory.size)[:: max(1, memory.size // 256)]
     states = memory.batch(every[:256]).state.numpy()
     if states.std(axis=0).max() > 0:
-        spread = agent.select_action(states).std(axis=0) / ((high - low) / 2)
+        spread = agent.select_action(states).std(axis=0) / agent.max_action.cpu().numpy()
         if float(spread.max()) < 1e-4:
             found = "the policy plays the same action in every state"
             yield "collapsed", f"{found}: lower --learning-rate, or raise --exploration-noise"

@@ -11,6 +11,7 @@ from math import isfinite
 from types import FrameType
 from typing import Protocol, SupportsFloat
 
+import numpy as np
 import torch
 
 from t3d import files
@@ -315,15 +316,24 @@ class Run:
         """
         self.finish()
         episodes, seed = self.config.eval_episodes, self.config.seed
-        policy = self.agent.select_action
-        score = evaluate(policy, self.evaluation_env, episodes, seed, stop=stop)
+        policy, discount = self.agent.select_action, self.config.discount
+        score = evaluate(policy, self.evaluation_env, episodes, seed, discount=discount, stop=stop)
         if stop():
             return
+        # What the critic expects where episodes begin, and what came of it, both discounted.
+        facts = {
+            "mean": score.mean,
+            "std": score.std,
+            "estimated_Q": float(self.agent.value(np.stack(score.starts)).mean()),
+            "true_Q": float(np.mean(score.discounted)),
+        }
+        what = health.broken(facts)
+        if what:
+            raise DivergedError(what)
         self.evaluated_at = self.collector.steps
         if self.best_mean is None or score.mean > self.best_mean:
             self.best_mean, self.best_step = score.mean, self.collector.steps
             self.agent.save(self.folder.best_agent)
-        facts = {"mean": score.mean, "std": score.std}
         best = {"best_mean": self.best_mean, "best_step": self.best_step}
         lists = {"returns": score.returns, "lengths": score.lengths}
         self.record("evaluation", facts | best | lists)
@@ -339,9 +349,14 @@ class Run:
         facts = {name: value if isfinite(value) else None for name, value in values.items()}
         speed = {"steps_per_second": (steps - steps_before) / max(now - before, 1e-9)}
         counts = {"updates": self.agent.updates, "memory": len(self.memory)}
-        self.record("train", counts | facts | speed)
+        played = {
+            "exploration": self.collector.noise(),
+            "saturation": health.saturation(self.agent, self.memory),
+        }
+        self.record("train", counts | facts | played | speed)
         if self.agent.updates:
-            for name, text in health.warnings(self.agent, self.memory, self.config, facts):
+            found = health.warnings(self.agent, self.memory, self.config, facts | played)
+            for name, text in found:
                 if name not in self._warned:
                     self._warned.add(name)
                     self.record("warning", {"name": name, "text": text})
