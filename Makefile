@@ -5,12 +5,12 @@ PYTHON ?= python3
 ARGS ?=
 bin := .venv/bin
 
-.PHONY: train test check format figures bench faults clean
+.PHONY: train test check browser format figures bench faults clean
 
 train: .venv/ready
 	$(bin)/t3d train $(ARGS)
 
-test: check
+test: check browser
 	$(bin)/pytest
 
 check: .venv/ready
@@ -18,6 +18,13 @@ check: .venv/ready
 	$(bin)/ruff check .
 	$(bin)/mypy
 	$(bin)/lint-imports --no-cache
+
+# The pages are tested in a real browser. Where there is none, Debian's is installed.
+browser:
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || \
+	  { echo "Installing chromium, for the tests of the pages (once) ..."; apt-get update -qq && \
+	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || \
+	  { echo "chromium cannot be installed from here: do it (sudo apt-get install chromium), and make test again."; exit 1; }
 
 format: .venv/ready
 	$(bin)/ruff format .

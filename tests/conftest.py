@@ -12,6 +12,8 @@ from safetensors.numpy import load_file
 
 from t3d.run.folder import RunFolder
 
+pytest_plugins = ["browsing"]  # of tests/show
+
 # EnvPool is an extra of half a gigabyte, and not for every platform.
 needs_envpool = pytest.mark.skipif(find_spec("envpool") is None, reason="the extra envpool")
 

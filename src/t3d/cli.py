@@ -1,4 +1,4 @@
-"""The command line: t3d doctor, train, resume, inspect, eval, record, plot, presets.
+"""The command line: t3d train and the commands beside it.
 
 Nothing heavy is imported before a command needs it, so that help answers at once.
 """
@@ -239,6 +239,63 @@ def plot(words: list[str]) -> int:
     return 0
 
 
+def report(words: list[str]) -> int:
+    """Show what runs did, on one page for the browser; --watch follows them."""
+    from tyro.conf import Positional, arg
+
+    @dataclass(frozen=True)
+    class ReportOptions:
+        runs: Annotated[tuple[str, ...], arg(metavar="RUN", help="run folders"), Positional]
+        out: Annotated[
+            str | None, arg(metavar="FILE", help="page to write; by default in the run folder")
+        ] = None
+        watch: Annotated[bool, arg(help="serve it on localhost, and follow runs that go on")] = (
+            False
+        )
+        port: Annotated[int, arg(help="where to serve it; 0 for any free port")] = 0
+
+    asked = _parse(ReportOptions, words, "report", report.__doc__)
+    if not asked.runs:
+        raise T3DError("report needs at least one run folder: t3d report RUN [RUN ...]")
+    from t3d.show import report as pages
+
+    if asked.watch:
+        from t3d.show.watch import serve
+
+        with contextlib.suppress(KeyboardInterrupt):
+            serve(asked.runs, asked.port, lambda at: print(f"{at}  (Ctrl-C to end)", flush=True))
+        return 0
+    several = Path("runs") / "report.html"
+    alone = Path(asked.runs[0]) / "report.html"
+    out = Path(asked.out) if asked.out else alone if len(asked.runs) == 1 else several
+    print(pages.report(asked.runs, out))
+    return 0
+
+
+def explain(words: list[str]) -> int:
+    """Walk through one real update, step by step, on a page for the browser."""
+    from tyro.conf import Positional, arg
+
+    @dataclass(frozen=True)
+    class ExplainOptions:
+        run: Annotated[
+            str | None,
+            arg(metavar="RUN", help="a run folder; without, a tiny agent is trained first"),
+            Positional,
+        ] = None
+        out: Annotated[
+            str | None,
+            arg(metavar="FILE", help="page to write; by default explain.html, in the run folder"),
+        ] = None
+
+    asked = _parse(ExplainOptions, words, "explain", explain.__doc__)
+    from t3d.show import explain as pages
+
+    out = Path(asked.out) if asked.out else Path(asked.run or ".") / "explain.html"
+    print(pages.explain(asked.run, out, _console()))
+    return 0
+
+
 def presets(words: list[str]) -> int:
     """List the presets: for which environment, with which knobs, and why."""
 
@@ -263,6 +320,8 @@ _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "eval": evaluate,
     "record": record,
     "plot": plot,
+    "report": report,
+    "explain": explain,
     "presets": presets,
 }
 
@@ -283,6 +342,8 @@ def _end(outcome: "Outcome", console: "Console", video: bool) -> int:
         return 128 + outcome.signal
     score = play(run)
     *_, last = folder.metrics("evaluation")
+    kept = {"mean": score.mean, "std": score.std, "returns": score.returns}
+    folder.write_score(kept | {"episodes": len(score.returns), "step": last["best_step"]})
     which = f"best agent (of step {last['best_step']:,})"
     say(f"Score: {score.mean:,.1f} ± {score.std:,.1f}, {which}, 10 test episodes (seed 0)")
     say(f"  run    {run}")
@@ -300,8 +361,15 @@ def _end(outcome: "Outcome", console: "Console", video: bool) -> int:
             say(f"  video  none: {error}")
         except KeyboardInterrupt:
             say("  video  none: stopped")
+    try:
+        from t3d.show.report import report as write_report
+
+        say(f"  report {write_report([run], run / 'report.html')}")
+    except T3DError as error:
+        say(f"  report none: {error}")
     say("Next:")
     next_commands = {
+        f"{t3d} explain {folder}": "one of its updates, step by step, in the browser",
         f"{t3d} eval {folder} --episodes 100": "more episodes, for a surer score",
         f"{t3d} resume {folder} --steps {2 * folder.config().steps}": "train further",
     }

@@ -6,6 +6,7 @@ metrics.jsonl        one JSON object per line: episodes, training, evaluations
 lock                 held by the process that trains; free again when that ends
 tensorboard/         the same for TensorBoard
 best.safetensors     the agent with the best evaluation so far
+score.json           what that agent reached on test episodes, at the end of training
 checkpoints/         the whole state of the run at some steps
 """
 
@@ -109,6 +110,20 @@ class RunFolder:
         """The command, the preset and the versions that made the run."""
         return self._json("run.json")
 
+    def write_score(self, score: Record) -> None:
+        """Keep what the best agent reached on test episodes."""
+        files.replace(self.path / "score.json", (json.dumps(score) + "\n").encode())
+
+    def score(self) -> Record | None:
+        """What the best agent reached on test episodes: mean, std, episodes and its step."""
+        if not (self.path / "score.json").exists():
+            return None
+        found = self._json("score.json")
+        try:
+            return {name: float(found[name]) for name in ("mean", "std", "episodes", "step")}
+        except (KeyError, TypeError, ValueError) as error:
+            raise T3DError(f"{self.path / 'score.json'} is no score: {error}") from error
+
     def _json(self, name: str) -> Record:
         return files.read_json(self.path / name)
 
@@ -124,7 +139,7 @@ class RunFolder:
         for number, line in enumerate(lines[:-1], start=1):
             try:
                 record = json.loads(line)
-                wanted = kind is None or record["kind"] == kind
+                wanted = record["kind"] == kind or kind is None
             except (ValueError, TypeError, KeyError) as error:
                 raise T3DError(f"{self.metrics_path}, line {number} is no record") from error
             if wanted:

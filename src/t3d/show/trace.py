@@ -52,7 +52,8 @@ class Traced:
     def value(self, step: int, name: str) -> Any:
         """What a name stood for when a step was done."""
         lines = step_lines()
-        return next(v for line, n, v in self.seen if n == name and lines.get(line) == step)
+        *_, last = (v for line, n, v in self.seen if n == name and lines.get(line) == step)
+        return last
 
     def change(self, network: str) -> Change | None:
         """What became of a network; None if it was left alone."""

@@ -1,0 +1,155 @@
+"use strict";
+// Runs as their folders tell them. Everything is drawn from the data, which --watch fetches anew.
+
+let data = JSON.parse(document.getElementById("data").textContent);
+
+const count = (value) => Math.round(value).toLocaleString("en");
+const score = (value) => minus(value.toLocaleString("en", { maximumFractionDigits: Math.abs(value) < 10 ? 2 : 1 }));
+
+function clock(seconds) {
+  const [h, m, s] = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60, Math.round(seconds) % 60];
+  return h ? `${h} h ${m} min` : m ? `${m} min ${s} s` : `${s} s`;
+}
+
+function section(title, ...children) {
+  return make("section", { class: "step" }, make("h2", {}, title), ...children.flat());
+}
+
+/** A line of a run for a chart; null if the run has none of it. */
+function of(run, part, key, more = {}) {
+  const found = run[part];
+  if (!found[key] || !found[key].some((v) => v !== null)) return null;
+  return { name: data.runs.length > 1 ? run.name : key.replaceAll("_", " "), steps: found.steps, values: found[key], ...more };
+}
+
+const colour = (i) => `var(${COLOURS[i % COLOURS.length]})`;
+
+/** For each environment, a chart with a line for each run that has one. */
+function perRun(title, part, key, y, options = {}) {
+  const envs = [...new Set(data.runs.map((run) => run.env))];
+  return envs.flatMap((env) => {
+    const series = data.runs.map((run, i) => (run.env === env ? of(run, part, key, { colour: colour(i) }) : null)).filter(Boolean);
+    const name = envs.length > 1 ? `${env}: ${title.toLowerCase()}` : title;
+    return series.length ? chart({ title: name, x: "step", y, series, ...options }) : [];
+  });
+}
+
+function head(run) {
+  const { verdict, best, score: tested } = run;
+  const figure = tested || best;
+  const what = tested
+    ? `mean of ${tested.episodes} test episodes, ± ${score(tested.std)}; the agent of step ${count(tested.step)}`
+    : best ? `best evaluation, ± ${score(best.std)} over ${best.episodes} episodes, at step ${count(best.step)}` : "no evaluation yet";
+  return make("div", { class: `verdict ${verdict.mood}` },
+    make("h2", {}, data.runs.length > 1 ? `${run.name}: ` : "", verdict.word),
+    make("p", { class: "figure" }, figure ? score(figure.mean) : "–", " ", make("span", {}, what)),
+    make("p", { class: "facts" }, `${run.env}, seed ${run.seed}, preset ${run.preset}, engine ${run.engine}. ${run.state}, step ${count(run.step)} of ${count(run.steps)}, ${clock(run.seconds)}.`),
+    make("progress", { max: run.steps, value: run.step, "aria-label": `step ${run.step} of ${run.steps}` }),
+    make("ul", {}, verdict.said.map((said) => make("li", {}, said)), run.notes.map((note) => make("li", { class: "changed" }, `step ${count(note.step)}: ${note.text}`))));
+}
+
+const large = { width: 760, height: 300 };
+
+function learning() {
+  const charts = Object.entries(data.curves).map(([env, lines]) => chart({
+    title: `${env}: evaluation return`, x: "step", y: "return", ...large,
+    series: lines.flatMap((line, i) => {
+      const seeds = line.seeds.length > 1 ? `${line.seeds.length} seeds, mean and 95 % interval` : `seed ${line.seeds[0]}`;
+      const name = `${line.label}, ${seeds}`;
+      const thin = (line.each || []).map((values) => ({ name, steps: line.steps, values, colour: colour(i), thin: true }));
+      return [...thin, { name, steps: line.steps, values: line.mean, low: line.low, high: line.high, colour: colour(i) }];
+    }),
+  }));
+  const every = Math.max(...data.runs.map((run) => run.episodes.every));
+  const note = every > 1 ? ` (means of up to ${every} episodes)` : "";
+  return section("Learning curves", make("p", {}, "Evaluations are noiseless episodes that nothing is learned from. Training episodes have exploration noise."),
+    charts, perRun(`Return of training episodes${note}`, "episodes", "return", "return", large));
+}
+
+function values() {
+  const charts = data.runs.map((run) => {
+    const lines = [
+      of(run, "evaluations", "estimated_Q", { name: "expected by the critic", colour: "var(--two)" }),
+      of(run, "evaluations", "true_Q", { name: "what came", colour: "var(--reward)" }),
+    ].filter(Boolean);
+    return lines.length ? chart({ title: `${run.name}: value where episodes begin, discounted`, x: "step", y: "value", series: lines, ...(data.runs.length > 1 ? {} : large) }) : null;
+  }).filter(Boolean);
+  return section("Does the critic exaggerate?",
+    make("p", {}, "What the first critic expects where the evaluation’s episodes begin, and the discounted return that came. Far above is over-estimation, which the twin critics are there to prevent; a little below is usual for TD3."),
+    charts.length ? make("div", { class: "charts" }, charts) : make("p", {}, "This run did not record it."));
+}
+
+function details() {
+  const speed = data.runs.map((run) => {
+    const rates = run.train.steps_per_second.filter((v) => v !== null);
+    return rates.length ? `${data.runs.length > 1 ? `${run.name}: ` : ""}${count(rates.at(-1))} steps per second at last` : null;
+  }).filter(Boolean).join("; ");
+  return section("How it learned", make("div", { class: "charts" }, [
+    perRun("Critic loss", "train", "critic_loss", "loss", { zero: true }),
+    perRun("Actor loss", "train", "actor_loss", "loss"),
+    perRun("Mean Q of a batch", "train", "mean_Q", "Q"),
+    perRun("Actions at an end of their range", "train", "saturation", "share of the last 1,000", { zero: true }),
+    perRun("Exploration noise", "train", "exploration", "in half-ranges; 1 is random play", { zero: true }),
+    perRun("Speed", "train", "steps_per_second", "steps per second", { zero: true }),
+    perRun("Length of training episodes", "episodes", "length", "steps", { zero: true }),
+  ].flat()), speed ? make("p", { class: "facts" }, speed) : null);
+}
+
+function films() {
+  const shown = data.runs.filter((run) => run.film);
+  if (!shown.length) return null;
+  return section("An episode", make("div", { class: "charts" }, shown.map((run) =>
+    make("figure", {}, make("video", { src: run.film, controls: "", loop: "", muted: "", preload: "metadata", "aria-label": `an episode of ${run.name}` }),
+      make("figcaption", {}, run.name)))));
+}
+
+function table(rows, names) {
+  return make("div", { class: "wide", tabindex: "0" }, make("table", { class: "facts-table" }, make("thead", {}, make("tr", {}, names.map((name) => make("th", { scope: "col" }, name)))),
+    make("tbody", {}, rows.map((row) => make("tr", {}, row.map((cell, i) => make(i ? "td" : "th", i ? {} : { scope: "row" }, cell)))))));
+}
+
+function about(run) {
+  const differ = run.knobs.filter((knob) => knob.differs);
+  const typed = (command) => make("pre", {}, make("code", {}, command));
+  const versions = Object.entries(run.versions).map(([name, v]) => `${name} ${v}`).join(", ");
+  return section(data.runs.length > 1 ? `About ${run.name}` : "About this run",
+    make("h3", {}, "Made by"), typed(run.command || "(called from Python)"),
+    make("h3", {}, "Go on with it"), typed(run.resume),
+    make("h3", {}, `What differs from preset ${run.preset}`),
+    differ.length ? table(differ.map((knob) => [knob.name, knob.value, knob.preset]), ["knob", "here", "preset"]) : make("p", {}, "Nothing."),
+    make("details", {}, make("summary", {}, "Every knob"), table(run.knobs.map((knob) => [knob.name, knob.value]), ["knob", "value"])),
+    make("p", { class: "facts" }, `${versions}. Folder ${run.path}.`));
+}
+
+function render() {
+  document.title = data.title;
+  document.getElementById("title").textContent = data.title.replace("T3D, ", "");
+  document.getElementById("written").textContent = `Written ${data.written}${data.version ? "; follows the run" : ""}.`;
+  document.getElementById("main").replaceChildren(...[
+    make("div", { class: "verdicts" }, data.runs.map(head)), learning(), values(), details(), films(), ...data.runs.map(about),
+  ].filter(Boolean));
+}
+
+/** Ask for news, but leave alone what somebody points at or watches. */
+async function follow() {
+  const busy = document.querySelector("figure.chart:hover, figure.chart svg:focus") || [...document.querySelectorAll("video")].some((film) => !film.paused);
+  if (!busy) {
+    const trouble = document.getElementById("trouble");
+    try {
+      const answer = await fetch(`data.json?known=${encodeURIComponent(data.version)}`);
+      if (answer.status === 200) {
+        data = await answer.json();
+        const open = [...document.querySelectorAll("details")].map((each) => each.open);
+        render();
+        document.querySelectorAll("details").forEach((each, i) => { each.open = Boolean(open[i]); });
+      }
+      trouble.textContent = answer.status >= 400 ? await answer.text() : "";
+    } catch {
+      trouble.textContent = "t3d report --watch has ended: this is what it showed last.";
+    }
+  }
+  setTimeout(follow, 2000);
+}
+
+render();
+if (data.version) setTimeout(follow, 2000);

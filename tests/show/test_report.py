@@ -1,0 +1,263 @@
+"""The report of runs: what it says is what the folders say, in a real browser."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import t3d
+from conftest import TINY
+from t3d.cli import main
+from t3d.run.folder import Lock, RunFolder
+from t3d.show.report import _verdict, report_data
+
+HOSTILE = '<img src=x onerror="alert(1)"></script><b>"&amp;\''
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two seeds, one of them with its film and score; and another environment."""
+    folder = tmp_path_factory.mktemp("runs")
+    flags = [f"--{k.replace('_', '-')}={v}" for k, v in TINY.items() if k != "hidden"]
+    words = ["train", "Pendulum-v1", *flags, "--hidden", "8", "8", "--run", str(folder / "one")]
+    assert main(words) == 0
+    t3d.train("Pendulum-v1", run=folder / "two", seed=1, quiet=True, **TINY)
+    t3d.train("MountainCarContinuous-v0", run=folder / "car", quiet=True, **TINY)
+    return [folder / "one", folder / "two", folder / "car"]
+
+
+def evaluations(run: Path) -> list[Any]:
+    return list(RunFolder(run).metrics("evaluation"))
+
+
+def test_training_ends_with_a_report_of_what_happened(runs: list[Path], open_page: Any) -> None:
+    opened = open_page(runs[0] / "report.html")
+    text = opened.page.locator("main").inner_text()
+    score = json.loads((runs[0] / "score.json").read_text())
+    assert f"{score['mean']:,.1f}".replace("-", "−") in text
+    assert "mean of 10 test episodes" in text
+    assert "finished, step 60 of 60" in text
+    assert "t3d resume" in text
+    command = json.loads((runs[0] / "run.json").read_text())["command"]
+    assert command in text
+    differing = opened.page.locator("section", has_text="What differs from preset").first
+    for knob in ("hidden", "batch_size", "capacity"):
+        assert differing.locator("th", has_text=re.compile(f"^{knob}$")).first.is_visible()
+    for version in ("torch 2", "gymnasium 1"):
+        assert version in text
+    film = opened.page.locator("video")
+    assert film.get_attribute("src").startswith("data:video/mp4;base64,")
+    film.evaluate("film => film.play()")
+    opened.page.wait_for_function("document.querySelector('video').currentTime > 0.1")
+
+
+def test_pointing_at_a_curve_tells_its_numbers(runs: list[Path], open_page: Any) -> None:
+    opened = open_page(runs[0] / "report.html")
+    curve = opened.page.locator("figure.chart").first
+    wanted = evaluations(runs[0])
+    curve.locator("svg").focus()
+    for record in wanted:  # each step to the right is the next evaluation
+        opened.page.keyboard.press("ArrowRight")
+        said = curve.locator("output").inner_text()
+        assert f"step {record['step']:,}" in said
+        told = float(re.search(r"seed 0 (\S+)$", said)[1].replace("−", "-"))  # type: ignore[index]
+        assert told == pytest.approx(record["mean"], rel=1e-3)
+    box = curve.locator("svg").bounding_box()
+    opened.page.mouse.move(box["x"] + box["width"] - 2, box["y"] + 20)
+    assert f"step {wanted[-1]['step']:,}" in curve.locator("output").inner_text()
+    assert curve.locator("path").count() == 1
+    curve.locator("button").click()  # the legend hides its line
+    assert curve.locator("path").count() == 0
+
+
+def test_values_expected_and_got_are_those_of_the_evaluations(runs: list[Path]) -> None:
+    told = report_data([runs[0]])["runs"][0]
+    records = evaluations(runs[0])
+    assert told["evaluations"]["estimated_Q"] == [r["estimated_Q"] for r in records]
+    assert told["evaluations"]["true_Q"] == [r["true_Q"] for r in records]
+    trained = list(RunFolder(runs[0]).metrics("train"))
+    for name in ("critic_loss", "saturation", "exploration", "steps_per_second"):
+        assert told["train"][name] == [r.get(name) for r in trained]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1440])
+def test_several_runs_share_a_page_and_nothing_sticks_out(
+    runs: list[Path], open_page: Any, tmp_path: Path, width: int, scheme: str
+) -> None:
+    out = tmp_path / "report.html"
+    assert main(["report", *map(str, runs), "--out", str(out)]) == 0
+    opened = open_page(out, width, color_scheme=scheme)
+    assert opened.overflow() == 0
+    text = opened.page.locator("main").inner_text()
+    assert "2 seeds, mean and 95 % interval" in text
+    for run in runs:
+        assert f"About {run.name}" in text
+    assert opened.page.locator(".verdict").count() == 3
+    for title in ("Pendulum-v1: evaluation return", "MountainCarContinuous-v0: critic loss"):
+        assert opened.page.locator("figcaption", has_text=title).is_visible()
+
+
+def test_many_points_are_averaged_and_none_is_lost(runs: list[Path], tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "long")
+    folder.create(RunFolder(runs[0]).config(), {})
+    records = [{"kind": "episode", "step": i + 1, "return": i, "seconds": 1} for i in range(1000)]
+    folder.metrics_path.write_text("".join(json.dumps(r) + "\n" for r in records))
+    told = report_data([folder.path])["runs"][0]["episodes"]
+    assert told["every"] == 3
+    assert told["return"][0] == 1  # the mean of 0, 1 and 2
+    assert told["steps"][-1] == 1000
+    assert len(told["steps"]) == len(told["return"]) == 334
+
+
+def record(step: int, mean: float, **more: float) -> dict[str, Any]:
+    return {"step": step, "mean": mean, "std": 1.0, "returns": [mean] * 10, **more}
+
+
+@pytest.mark.parametrize(
+    ("means", "word"),
+    [
+        ([-100, -50, -10, -10], "learned"),
+        ([-100, -10, -90], "learned, then fell"),
+        ([-100, -99.9, -100.2], "not learned yet"),
+        ([-100], "too early to say"),
+    ],
+)
+def test_the_verdict_is_what_the_curve_shows(means: list[float], word: str) -> None:
+    records = {"evaluation": [record(i, mean) for i, mean in enumerate(means)]}
+    assert _verdict(records)["word"] == word
+
+
+@pytest.mark.parametrize(
+    ("expected", "got", "said"),
+    [
+        (-90.0, -100.0, "10% too high"),
+        (-100.0, -80.0, "20% too low"),
+        (50.0, 51.0, "about right"),
+        (300.0, 100.0, "over-estimation"),
+    ],
+)
+def test_the_verdict_says_how_far_the_critic_is_off(expected: float, got: float, said: str) -> None:
+    last = record(1, -10, estimated_Q=expected, true_Q=got)
+    told = _verdict({"evaluation": [record(0, -100), last]})["said"]
+    assert said in " ".join(told)
+
+
+def test_hostile_names_are_shown_and_not_run(
+    runs: list[Path], tmp_path: Path, open_page: Any
+) -> None:
+    run = tmp_path / HOSTILE.replace("/", "_")
+    t3d.train("Pendulum-v1", run=run, quiet=True, **TINY)
+    about = {"preset": HOSTILE, "command": HOSTILE, "versions": {HOSTILE: HOSTILE}}
+    (run / "run.json").write_text(json.dumps(about))
+    with RunFolder(run).metrics_path.open("a") as file:
+        text = {"kind": "warning", "step": 60, "name": "x", "text": HOSTILE, "seconds": 1}
+        file.write(json.dumps(text) + "\n")
+    out = tmp_path / "out.html"
+    for command in ("report", "explain"):
+        assert main([command, str(run), "--out", str(out)]) == 0
+        opened = open_page(out)
+        assert opened.page.locator("img, b").count() == 0
+        shown = opened.page.locator("body").inner_text()
+        assert (HOSTILE if command == "report" else run.name) in shown
+
+
+def test_a_half_written_line_is_left_out(runs: list[Path], tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    t3d.train("Pendulum-v1", run=path, quiet=True, **TINY)
+    whole = report_data([path])["runs"]
+    with RunFolder(path).metrics_path.open("a") as file:
+        file.write('{"kind": "evaluation", "step": 6')
+    assert report_data([path])["runs"] == whole
+
+
+def test_a_run_that_goes_on_says_so(runs: list[Path]) -> None:
+    lock = Lock(RunFolder(runs[1]))
+    assert report_data([runs[1]])["runs"][0]["state"] == "being trained"
+    lock.release()
+    assert report_data([runs[1]])["runs"][0]["state"] == "finished"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("report", "report needs at least one run folder: t3d report RUN [RUN ...]"),
+        ("report nowhere", "no run folder at nowhere"),
+        ("report broken", "metrics.jsonl, line 2 is no record"),
+        ("report odd", "has a record that makes no sense"),
+        ("report scored", "score.json is no score"),
+        ("report one --out one/config.json/page.html", "cannot be written"),
+        ("report one --watch --port 99999", "port 99999 cannot be served"),
+    ],
+)
+def test_bad_input_is_one_line(
+    runs: list[Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: str,
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "one").symlink_to(runs[0])
+    config = RunFolder(runs[0]).config()
+    for name in ("broken", "odd", "scored"):
+        RunFolder(tmp_path / name).create(config, {})
+    good = '{"kind": "episode", "step": 1, "return": 1, "length": 1, "seconds": 1}\n'
+    (tmp_path / "broken/metrics.jsonl").write_text(good + "{}\n" + good)
+    (tmp_path / "odd/metrics.jsonl").write_text(good + '{"kind": "train", "step": "x"}\n')
+    (tmp_path / "scored/score.json").write_text('{"mean": "high"}')
+    assert main(words.split()) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert re.fullmatch(r"t3d: .+\n", said)
+
+
+def test_a_run_without_anything_yet_has_a_report(
+    runs: list[Path], tmp_path: Path, open_page: Any
+) -> None:
+    folder = RunFolder(tmp_path / "new")
+    folder.create(RunFolder(runs[0]).config(), {})
+    assert main(["report", str(folder.path)]) == 0
+    opened = open_page(folder.path / "report.html")
+    assert "too early to say" in opened.page.locator("main").inner_text()
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[tuple[Path, str, "subprocess.Popen[str]"]]:
+    """A short run, and `t3d report --watch` of it in a process of its own."""
+    path = tmp_path / "run"
+    t3d.train("Pendulum-v1", run=path, quiet=True, **TINY)
+    code = "import sys; from t3d.cli import main; sys.exit(main())"
+    words = [sys.executable, "-c", code, "report", str(path), "--watch"]
+    server = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=os.environ)
+    assert server.stdout is not None
+    yield path, server.stdout.readline().split()[0], server
+    if server.poll() is None:
+        server.kill()
+    server.communicate()
+
+
+def test_watch_follows_a_run_that_goes_on_and_ends_with_ctrl_c(
+    watched: tuple[Path, str, "subprocess.Popen[str]"], browser: Any
+) -> None:
+    path, address, server = watched
+    assert address.startswith("http://127.0.0.1:")
+    page = browser.new_page()
+    page.goto(address)
+    page.get_by_text("step 60 of 60").wait_for()
+    t3d.resume(path, steps=120, quiet=True)
+    page.get_by_text("step 120 of 120").wait_for(timeout=20_000)
+    assert page.goto(f"{address}secret").status == 404
+    page.goto(address)
+    server.send_signal(signal.SIGINT)
+    assert server.wait(20) == 0
+    page.get_by_text("--watch has ended").wait_for(timeout=20_000)
+    page.close()
