@@ -100,7 +100,7 @@ def test_the_actor_that_is_drawn_plays_as_the_agent(tiny: Path, open_page: Any) 
     for i, action in enumerate(data["updates"][1]["climb"]["before"]):
         page.select_option("#row", index=i)
         said = page.locator('[data-picture="2"] svg').get_attribute("aria-label")
-        drawn = float(said.rpartition(" into ")[2].replace("−", "-"))
+        drawn = number(said.rpartition(" into ")[2])
         assert drawn == pytest.approx(action[0], rel=1e-3, abs=1e-4)
 
 
@@ -123,6 +123,10 @@ def test_every_step_is_there_and_nothing_sticks_out(
         assert path.stat().st_size < 3_000_000
 
 
+def number(text: str) -> float:
+    return float(text.replace("−", "-"))
+
+
 def live(page: Any, step: int) -> str:
     return str(page.locator(f'[data-live="{step}"]').inner_text())
 
@@ -131,7 +135,7 @@ def cells(page: Any, step: int, table: int = -1) -> list[list[float]]:
     """The numbers of a table of a step."""
     found = page.locator(f'[data-tensors="{step}"] table').all()[table]
     rows = [row.locator("td").all_inner_texts() for row in found.locator("tr").all()]
-    return [[float(text.replace("−", "-")) for text in row] for row in rows]
+    return [[number(text) for text in row] for row in rows]
 
 
 def slide(page: Any, knob: str, value: float) -> None:
@@ -175,7 +179,7 @@ def test_each_control_changes_the_right_numbers(tiny: Path, open_page: Any) -> N
     follow = shown["follow"]["actor"][0]
     for tau, expected in ((1, follow["model"][0]), (0, follow["before"][0])):
         slide(page, "tau", tau)
-        said = float(live(page, 14).rpartition("= ")[2].replace("−", "-"))
+        said = number(live(page, 14).rpartition("= ")[2])
         assert said == pytest.approx(expected, rel=1e-4)
 
 

@@ -89,7 +89,12 @@ def _trained(console: Console) -> tuple[T3D, ReplayBuffer, dict[str, T3D]]:
     with tempfile.TemporaryDirectory() as folder:
         run = Run.start(TINY, TINY.env, RunFolder(Path(folder) / "run"), {})
         with closing(run):
-            at = {0: "0 %", TINY.steps // 10: "10 %", TINY.steps: "100 %"}
+            at = {
+                share
+                * TINY.steps
+                // 100: f"{share} % of training, step {share * TINY.steps // 100:,}"
+                for share in (0, 10, 100)
+            }
             snapshots = _Snapshots(run.agent, at)
             run.watchers.append(snapshots)
             if not console.quiet:
@@ -141,6 +146,7 @@ def page_data(
     pendulum = knobs.env == "Pendulum-v1" and agent.layout.vector == 3 and not agent.layout.images
     named = ["discount", "tau", "policy_noise", "noise_clip", "policy_freq", "batch_size"]
     named += ["learning_rate", "n_step", "reward_scale", "capacity"]
+    named += ["exploration_noise", "random_steps"]
     return {
         "title": f"TD3, one update on {knobs.env}",
         "env": knobs.env,

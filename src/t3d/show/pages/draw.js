@@ -24,8 +24,13 @@ function show(value, digits = 4) {
   return minus(value.toFixed(places));
 }
 
+/** A number as it was chosen: 0.2 and not 0.2000. */
+function short(value) {
+  return minus(String(Number(value.toPrecision(4))));
+}
+
 function minus(text) {
-  return text.replace("-", "−");
+  return text.replaceAll("-", "−");
 }
 
 /** Nested lists as a table whose cells are tinted by sign and size. */
@@ -36,7 +41,7 @@ function tensor(name, shape, rows, options = {}) {
     make("tr", { class: i === options.lit ? "lit" : null },
       row.map((value, j) => make("td", {
         style: `--tint: var(${value < 0 ? "--minus" : "--plus"}); --much: ${(Math.abs(value) / most).toFixed(3)}`,
-        class: options.win && options.win(i, j) ? "win" : null,
+        class: options.dim && options.dim(i, j) ? "dim" : null,
       }, show(value)))));
   const said = `(${shape.join(", ")}${shape.length === 1 ? "," : ""})`;
   const more = options.note ? ` ${options.note}` : "";

@@ -116,20 +116,20 @@ function render() {
   const lit = { lit: r, note };
   const cut = (table) => table.map((row) => row.slice(0, 12));
   const stateNote = { lit: r, note: data.state_dim > 12 ? `${note} the first 12 numbers` : note };
-  document.getElementById("changed").textContent = isChanged() ? "You turned a knob: this is not what the run did." : "";
+  document.getElementById("changed").textContent = isChanged() ? "You turned a knob: steps 6 to 11, 14 and 15 are not what the run did." : "";
 
   // 1: the memory
   const m = data.memory;
   live(1, `${m.size.toLocaleString("en")} transitions are in the memory; it holds up to ${knobs.capacity.toLocaleString("en")}`);
-  figure(1, filmStrip(m), `${m.reward.length} moments as they followed each other${data.pendulum ? ": the pendulum, the motor’s push as an arrow, the reward below" : ""}. The bar is the whole memory, the oldest on the left; the marks are the rows drawn for this update.`);
+  figure(1, filmStrip(m), `${m.reward.length} moments as they followed each other${data.pendulum ? ": the pendulum, the motor’s push as an arrow, the reward r below" : ""}. Yellow: drawn for this update. The bar is the whole memory, the oldest on the left; the marks are the rows drawn for this update.`);
 
   // 2, 3: the networks
   const sizes = [data.state_dim, ...data.hidden, dims].join(" → ");
-  live(2, `${sizes} units, ${data.parameters.actor.toLocaleString("en")} weights; actions from ${list(data.low)} to ${list(data.high)}`);
-  figure(2, actorPicture(u, r), players.length ? `The actor at work on the state of row ${r + 1}. Lines are weights, circles what each unit gives: blue above 0, orange below. Units of the middle that give 0 are empty (ReLU).` : "Numbers go in on the left, the action comes out on the right; each box is a layer of units.");
+  live(2, `${sizes} units, ${data.parameters.actor.toLocaleString("en")} weights; actions from ${list(data.low)} to ${list(data.high)}, so m = ${list(middle)}, h = ${list(half)}`);
+  figure(2, actorPicture(u, r), players.length ? `The actor at work on the state of row ${r + 1}. Lines are weights, circles what each unit gives: blue above 0, orange below. Units of the middle give 0 instead of what is below it (ReLU): those are empty. The last number is tanh’s, times h.` : "Numbers go in on the left, the action comes out on the right; each box is a layer of units.");
   const critic = [data.state_dim + dims, ...data.hidden, 1].join(" → ");
   live(3, `${critic} units each, ${data.parameters.critic.toLocaleString("en")} weights in both`);
-  figure(3, networksPicture(), "Six networks. Solid ones learn; dashed ones are slow copies. The critics learn from the target value, the actor from the first critic.");
+  figure(3, networksPicture(), "Six networks. Solid ones learn; dashed ones are slow copies. Both critics learn to say the target value, which the copies give; the actor learns from the first critic which way is up.");
 
   // 4: the batch
   live(4, `row ${r + 1} of ${n}: s = ${list(u.batch.state[r])}, a = ${list(u.batch.action[r])}, r = ${show(u.batch.reward[r])}, s′ = ${list(u.batch.next_state[r])}, d = ${u.batch.done[r]}`);
@@ -146,24 +146,29 @@ function render() {
   figure(5, thoughtPicture(u, r), `What the target would play in the next state of each row${dims > 1 ? ", first dimension" : ""}; row ${r + 1} is filled.`);
   put("tensors", 5, tensor("next_action", [n, dims], u.next_action, lit));
   const [raw, cl] = [u.noise[r][0], c.clipped[r][0]];
-  live(6, `a′ = clip(${show(u.next_action[r][0])} + ${show(half[0])} · clip(${show(chosen.policy_noise)} · ${show(raw)}, ±${show(chosen.noise_clip)})) = clip(${show(u.next_action[r][0])} + ${show(half[0])} · ${show(cl)}) = ${show(c.smoothed[r][0])}`, dims > 1 ? " in the first dimension" : "");
+  live(6, `a′ = clip(${show(u.next_action[r][0])} + ${show(half[0])} · clip(${short(chosen.policy_noise)} · ${show(raw)}, ±${short(chosen.noise_clip)})) = clip(${show(u.next_action[r][0])} + ${show(half[0])} · ${show(cl)}) = ${show(c.smoothed[r][0])}`, dims > 1 ? " in the first dimension" : "");
   figure(6, noisePicture(u, c, r), "The action’s range. The ring is what the target would play (step 5); the band is as far as clipped noise can move it; the dot is what is judged.");
   put("tensors", 6, tensor("noise", [n, dims], c.clipped, lit), tensor("next_action", [n, dims], c.smoothed, lit));
 
   // 7 to 9: the target value
   live(7, `Q1′ = ${show(c.target_Q1[r])}, Q2′ = ${show(c.target_Q2[r])}`);
   const pairs = c.target_Q1.map((q, i) => [q, c.target_Q2[i]]);
-  const wins = (i, j) => (chosen.combine === "min" ? pairs[i][j] === Math.min(...pairs[i]) : chosen.combine === "first" && j === 0);
-  figure(7, twinPicture(c, r, () => [true, true]), "Each row’s two opinions, the first target’s on the left.");
+  const believed = { min: (one, two) => [one <= two, two < one], mean: () => [true, true], first: () => [true, false] }[chosen.combine];
+  figure(7, pairPicture(c.target_Q1, c.target_Q2, r, null, "Both targets' values for each row"), "Each row’s two opinions, the first target’s on the left.");
   put("tensors", 7, tensor("target_Q1, target_Q2", [n, 2], pairs, lit));
   const how = { min: "min", mean: "mean", first: "first" }[chosen.combine];
   live(8, `${how}(${show(c.target_Q1[r])}, ${show(c.target_Q2[r])}) = ${show(c.smaller[r])}`);
-  const believed = { min: (one, two) => [one <= two, two < one], mean: () => [true, true], first: () => [true, false] }[chosen.combine];
-  figure(8, twinPicture(c, r, believed), "Both opinions for each row. The lit one is believed.");
-  put("tensors", 8, tensor("target_Q1, target_Q2", [n, 2], pairs, { ...lit, win: wins }), tensor("target_Q", [n], c.smaller, lit));
-  const factor = knobs.n_step > 1 ? `${show(chosen.discount)}^${u.batch.steps[r]}` : show(chosen.discount);
+  const said = {
+    min: "How far each opinion is from the middle of the two. The lit one, the smaller, is believed.",
+    mean: "How far each opinion is from the middle of the two, which is what is now believed.",
+    first: "How far each opinion is from the middle of the two. Now the first is believed, whatever it says.",
+  }[chosen.combine];
+  const off = (q, i) => q - (c.target_Q1[i] + c.target_Q2[i]) / 2;
+  figure(8, pairPicture(c.target_Q1.map(off), c.target_Q2.map(off), r, pairs.map((pair) => believed(...pair)), "Both opinions against the middle of the two"), said);
+  put("tensors", 8, tensor("target_Q1, target_Q2", [n, 2], pairs, { ...lit, dim: (i, j) => !believed(...pairs[i])[j] }), tensor("target_Q", [n], c.smaller, lit));
+  const factor = knobs.n_step > 1 ? `${short(chosen.discount)}^${u.batch.steps[r]}` : short(chosen.discount);
   live(9, `y = ${show(u.batch.reward[r])} + (1 − ${c.done[r]}) · ${factor} · ${show(c.smaller[r])} = ${show(c.target[r])}`);
-  figure(9, bellmanPicture(u, c, r), c.done[r] ? "Terminated: nothing follows, the reward is all there is." : "Not terminated: the reward, and the discounted value of going on.");
+  figure(9, bellmanPicture(u, c, r), c.done[r] ? "Terminated: nothing follows, the reward is all there is." : "Not terminated: the reward, and from there on the discounted value of going on.");
   put("tensors", 9, tensor("target_Q", [n], c.target, lit));
 
   // 10 to 12: the critics learn
@@ -173,10 +178,11 @@ function render() {
   const [e1, e2] = [u.Q1[r] - c.target[r], u.Q2[r] - c.target[r]];
   const loss = isChanged() && rows === n ? c.loss : u.critic_loss;
   live(11, `row ${r + 1}: (${show(e1)})² + (${show(e2)})² = ${show(e1 * e1 + e2 * e2)}; mean over all ${n} rows: L = ${show(loss)}`);
-  figure(11, errorPicture(u, c, r), "For each row, what the critics said (dots) and the target value (bar). The lines between them are the errors.");
+  const wrong = (values) => values.map((q, i) => q - c.target[i]);
+  figure(11, pairPicture(wrong(u.Q1), wrong(u.Q2), r, null, "The error of both critics in each row"), "How far each critic is off in each row, the first on the left: above 0, it said too much.");
   put("tensors", 11, tensor("Q1 − y, Q2 − y", [n, 2], u.Q1.map((q, i) => [q - c.target[i], u.Q2[i] - c.target[i]]), lit));
   const p = u.critic.find((each) => each.name.startsWith("twin1"));
-  figure(12, changePicture(p), `Some weights of the first critic. Left, the gradient: which way the loss grows, and how steeply. Right, what Adam did: the other way, and by about the same small amount (the learning rate is ${show(knobs.learning_rate)}), however steep.`);
+  figure(12, changePicture(p), `Some weights of the first critic. Left, the gradient of the loss for this batch alone. Right, what Adam did: steps of at most about the learning rate, ${short(knobs.learning_rate)}, however steep the gradient; mostly the other way, unless recent batches said otherwise.`);
   live(12, `the first weight of the first critic: ${show(p.before[0][0], 6)}, its gradient ${show(p.gradient[0][0])}; after Adam: ${show(p.after[0][0], 6)}`);
   put("tensors", 12, changeTables(u.critic.filter((each) => each.name.startsWith("twin1"))));
 
@@ -201,7 +207,7 @@ function render() {
       const follow = u.follow[name];
       const [b, model] = [follow[0].before[0], follow[0].model[0]];
       const moved = b + chosen.tau * (model - b);
-      live(step, `the first weight: ${show(chosen.tau)} · ${show(model, 6)} + (1 − ${show(chosen.tau)}) · ${show(b, 6)} = ${show(moved, 6)}`);
+      live(step, `the first weight: ${short(chosen.tau)} · ${show(model, 6)} + (1 − ${short(chosen.tau)}) · ${show(b, 6)} = ${show(moved, 6)}`);
       figure(step, followPicture(follow), `Some weights. The target (ring) moves ${show(100 * chosen.tau, 3)} % of the way to its model (bar): as far as the dot.`);
     }
   }
@@ -211,7 +217,7 @@ function render() {
     if (input.type === "checkbox") input.checked = value;
     else input.value = value;
     const said = input.parentElement.querySelector("output");
-    if (said) said.textContent = show(value);
+    if (said) said.textContent = short(value);
   });
 }
 
@@ -222,7 +228,7 @@ function changeTables(parameters) {
     const note = { note: whole ? "" : "a corner" };
     return [
       tensor(p.name, p.shape, p.before, note),
-      tensor("gradient", p.shape, p.gradient, note),
+      tensor("gradient of the loss", p.shape, p.gradient, note),
       tensor("change by Adam", p.shape, step, note),
     ];
   });
@@ -231,7 +237,7 @@ function changeTables(parameters) {
 // ---------------------------------------------------------------- pictures
 
 const WIDE = 72; // pixels of a moment
-const HIGH = 104;
+const HIGH = 112;
 
 /** Moments side by side; `at` gives each one's state, action and reward. */
 function frames(count, at_, ...more) {
@@ -242,9 +248,9 @@ function frames(count, at_, ...more) {
       x: x + 2, y: 2, width: WIDE - 4, height: HIGH - 4, rx: 5,
       fill: lit ? "var(--lit)" : "var(--card)", stroke: lit ? "var(--mark)" : "var(--line)", "stroke-width": lit ? 2.5 : 1,
     });
-    const inside = data.pendulum ? pendulum(x + WIDE / 2, 42, state, action[0], next) : bars(x + 8, 16, WIDE - 16, 56, state);
+    const inside = data.pendulum ? pendulum(x + WIDE / 2, 51, state, action[0], next) : bars(x + 8, 16, WIDE - 16, 56, state);
     const middle_ = { "text-anchor": "middle", class: "soft" };
-    return make("g", {}, frame, inside, text(x + WIDE / 2, HIGH - 10, `r ${show(reward, 3)}`, middle_), name ? text(x + WIDE / 2, 14, name, middle_) : null);
+    return make("g", {}, frame, inside, text(x + WIDE / 2, HIGH - 8, `r ${show(reward, 3)}`, middle_), name ? text(x + WIDE / 2, 14, name, middle_) : null);
   });
   const height = more.length ? HIGH + 50 : HIGH;
   return picture(count * WIDE, height, `${count} moments: state, action and reward of each`, strip, more);
@@ -264,11 +270,16 @@ function filmStrip(m) {
 function pendulum(x, y, state, push, next) {
   // The angle is 0 upright and grows to the left, as Gymnasium draws it.
   const rod = ([cosine, sine], opacity) => line(x, y, x - sine * 24, y - cosine * 24, { stroke: "var(--state)", "stroke-width": 5, "stroke-linecap": "round", opacity });
+  // The push turns it: to the left round the pivot (as angles grow) if above 0.
+  const [turn, from] = [(push / half[0]) * 1.3, Math.atan2(state[1], state[0])];
+  const at_ = (angle) => [x - Math.sin(angle) * 30, y - Math.cos(angle) * 30];
+  const arc = Array.from({ length: 13 }, (_, i) => at_(from + (turn * i) / 12));
+  const head = Math.abs(turn) < 0.05 ? null : arrow(...arc[10], ...at_(from + turn * 1.08), "var(--action)", 2.5);
   return make("g", {},
     next ? rod(next, 0.35) : null,
     rod(state, 1),
     make("circle", { cx: x, cy: y, r: 3, fill: "var(--ink)" }),
-    arrow(x, y + 32, x - (push / half[0]) * 22, y + 32, "var(--action)", 2.5));
+    make("polyline", { points: arc.map((p) => p.map((v) => v.toFixed(1)).join(",")).join(" "), fill: "none", stroke: "var(--action)", "stroke-width": 2.5 }), head);
 }
 
 function bars(x, y, width, height, values) {
@@ -285,7 +296,7 @@ function bars(x, y, width, height, values) {
 function actorPicture(u, r) {
   const [width, height] = [640, 250];
   const sizes = [data.state_dim, ...data.hidden, dims];
-  const x = scale(0, sizes.length - 1, 90, width - 170);
+  const x = scale(0, sizes.length - 1, 90, width - 200);
   if (u.player === null) {
     const most = Math.max(...sizes);
     const boxes = sizes.map((size, i) => {
@@ -312,7 +323,7 @@ function actorPicture(u, r) {
   }));
   const ins = given[0].map((v, i) => text(x(0) - 16, y(0, i) + 4, show(v, 3), { "text-anchor": "end" }));
   const last = given.length - 1;
-  const outs = squashed.map((v, i) => text(x(last) + 16, y(last, i) + 4, `tanh ${show(v, 3)} → ${show(middle[i] + half[i] * v)}`));
+  const outs = squashed.map((v, i) => text(x(last) + 16, y(last, i) + 4, `${show(middle[i])} + ${show(half[i])} · ${show(v)} = ${show(middle[i] + half[i] * v)}`));
   return picture(width, height, `The actor turns ${list(u.batch.state[r])} into ${list(squashed.map((v, i) => middle[i] + half[i] * v))}`, edges, nodes, ins, outs);
 }
 
@@ -349,10 +360,10 @@ function changePicture(p) {
     return [text(centre, 14, title, { "text-anchor": "middle", class: "soft" }), line(centre, 22, centre, height),
       values.map((v, i) => [
         make("rect", { x: v < 0 ? centre - size(-v) : centre, y: 28 + i * 22, width: Math.max(1, size(Math.abs(v))), height: 12, fill: `var(${v < 0 ? "--minus" : "--plus"})` }),
-        text(centre + (v < 0 ? 6 : -6), 38 + i * 22, show(v, 3), { "text-anchor": v < 0 ? "start" : "end", class: "soft" }),
+        text(centre + (v < 0 ? 6 : -6), 38 + i * 22, show(v), { "text-anchor": v < 0 ? "start" : "end", class: "soft" }),
       ])].flat(3);
   };
-  return picture(640, height + 6, "Gradients of some weights and how far Adam moved each", column(gradient, 170, "gradient"), column(change, 470, "change by Adam"));
+  return picture(640, height + 6, "Gradients of some weights and how far Adam moved each", column(gradient, 170, "gradient of the loss"), column(change, 470, "change by Adam"));
 }
 
 /** Which updates the actor takes part in, around one. */
@@ -371,17 +382,19 @@ function networksPicture() {
   const box = (x, y, name, colour, dashed) => make("g", {},
     make("rect", { x, y, width: 130, height: 44, rx: 8, fill: "var(--card)", stroke: colour, "stroke-width": 2.5, "stroke-dasharray": dashed ? "6 4" : null }),
     text(x + 65, y + 27, name, { "text-anchor": "middle" }));
-  const down = (x) => arrow(x, 64, x, 116, "var(--soft)");
-  return picture(700, 250, "Six networks: actor, first and second critic, and a slow copy of each",
-    box(10, 20, "actor", "var(--actor)"), box(250, 20, "critic 1", "var(--one)"), box(400, 20, "critic 2", "var(--two)"),
-    box(10, 116, "actor’s target", "var(--actor)", true), box(250, 116, "critic 1’s target", "var(--one)", true), box(400, 116, "critic 2’s target", "var(--two)", true),
-    down(75), down(315), down(465), text(83, 95, "slowly", { class: "soft" }), text(323, 95, "slowly", { class: "soft" }),
-    arrow(250, 42, 142, 42, "var(--actor)"), text(196, 34, "slope of Q", { "text-anchor": "middle", class: "soft" }),
-    arrow(142, 138, 248, 138, "var(--action)"), text(196, 156, "next action", { "text-anchor": "middle", class: "soft" }),
-    make("rect", { x: 300, y: 200, width: 180, height: 38, rx: 19, fill: "var(--lit)", stroke: "var(--mark)" }), text(390, 224, "target value y", { "text-anchor": "middle" }),
-    arrow(330, 160, 360, 199, "var(--soft)"), arrow(465, 160, 430, 199, "var(--soft)"),
-    make("path", { d: "M 482 218 C 640 218, 640 42, 534 42", class: "line", style: "stroke: var(--mark); stroke-width: 2" }),
-    arrow(545, 42, 533, 42, "var(--mark)"), text(600, 140, "both learn", { class: "soft" }), text(600, 156, "to say y", { class: "soft" }));
+  const down = (x) => [arrow(x, 84, x, 146, "var(--soft)"), text(x + 7, 120, "slowly", { class: "soft" })];
+  const path = (d, colour) => make("path", { d, fill: "none", stroke: colour, "stroke-width": 2 });
+  const middle_ = { "text-anchor": "middle", class: "soft" };
+  return picture(720, 300, "Six networks: actor, first and second critic, and a slow copy of each. The actor learns from the first critic; both critics learn from the target value, which comes from the copies",
+    box(10, 40, "actor", "var(--actor)"), box(260, 40, "critic 1", "var(--one)"), box(430, 40, "critic 2", "var(--two)"),
+    box(10, 146, "actor’s target", "var(--actor)", true), box(260, 146, "critic 1’s target", "var(--one)", true), box(430, 146, "critic 2’s target", "var(--two)", true),
+    down(75), down(325), down(495),
+    arrow(260, 62, 142, 62, "var(--actor)"), text(201, 54, "which way is up", middle_),
+    path("M 140 168 L 200 168 L 200 214 L 495 214", "var(--action)"), arrow(200, 168, 258, 168, "var(--action)"), arrow(495, 214, 495, 191, "var(--action)"), text(200, 232, "next action, with noise", middle_),
+    make("rect", { x: 300, y: 250, width: 230, height: 38, rx: 19, fill: "var(--lit)", stroke: "var(--mark)" }), text(415, 274, "target value y: reward + γ · smaller", { "text-anchor": "middle" }),
+    arrow(345, 190, 380, 249, "var(--soft)"), arrow(475, 190, 450, 249, "var(--soft)"),
+    path("M 531 269 L 640 269 L 640 18 L 325 18", "var(--mark)"), arrow(325, 18, 325, 39, "var(--mark)"), arrow(495, 18, 495, 39, "var(--mark)"),
+    text(648, 140, "both learn", { class: "soft" }), text(648, 156, "to say y", { class: "soft" }));
 }
 
 function noisePicture(u, c, r) {
@@ -412,24 +425,22 @@ function valueAxis(low, high, top, bottom, width) {
   return [y, marks];
 }
 
-/** Bars of both targets for each row; `lit` says which of the two are believed. */
-function twinPicture(c, r, lit) {
-  const rows = c.target_Q1.length;
-  const all = [0, ...c.target_Q1, ...c.target_Q2];
-  const width = 56 + rows * 62;
+/** Two bars for each row, from 0; `lit` says for each row which of the two are lit. */
+function pairPicture(first, second, r, lit, label) {
+  const all = [0, ...first, ...second];
+  const width = 56 + first.length * 62;
   const [y, marks] = valueAxis(Math.min(...all), Math.max(...all), 12, 190, width);
   const bar = (x, value, colour, bright) => make("rect", {
     x, y: Math.min(y(0), y(value)), width: 18, height: Math.max(1, Math.abs(y(value) - y(0))), fill: colour, opacity: bright ? 1 : 0.3,
-    stroke: bright ? "var(--mark)" : "none", "stroke-width": 2,
+    stroke: lit && bright ? "var(--mark)" : "none", "stroke-width": 2,
   });
-  const bars_ = c.target_Q1.map((one, i) => {
-    const two = c.target_Q2[i];
+  const bars_ = first.map((one, i) => {
     const x = 60 + i * 62;
-    const bright = lit(one, two);
-    return make("g", {}, bar(x, one, "var(--one)", bright[0]), bar(x + 22, two, "var(--two)", bright[1]),
+    const bright = lit ? lit[i] : [true, true];
+    return make("g", {}, bar(x, one, "var(--one)", bright[0]), bar(x + 22, second[i], "var(--two)", bright[1]),
       text(x + 20, 210, `${i + 1}`, { "text-anchor": "middle", class: i === r ? null : "soft", "font-weight": i === r ? 700 : 400 }));
   });
-  return picture(width, 222, "Both targets' values for each row", marks, bars_, text(2, 210, "row", { class: "soft" }));
+  return picture(width, 222, label, marks, line(50, y(0), width, y(0)), bars_, text(2, 210, "row", { class: "soft" }));
 }
 
 function bellmanPicture(u, c, r) {
@@ -445,22 +456,6 @@ function bellmanPicture(u, c, r) {
     part(68, reward, reward + later, "var(--one)", `value of going on, discounted: ${show(later)}`),
     part(114, 0, c.target[r], "var(--mark)", `together: y = ${show(c.target[r])}`),
     line(x(0), 8, x(0), 142, { "stroke-dasharray": "3 3" }), text(x(0) + 4, 14, "0", { class: "soft" }));
-}
-
-function errorPicture(u, c, r) {
-  const rows = u.Q1.length;
-  const all = [...u.Q1, ...u.Q2, ...c.target];
-  const pad = (Math.max(...all) - Math.min(...all)) * 0.08 || 1;
-  const width = 56 + rows * 62;
-  const [y, marks] = valueAxis(Math.min(...all) - pad, Math.max(...all) + pad, 12, 190, width);
-  const dots = u.Q1.map((one, i) => {
-    const x = 60 + i * 62;
-    const dot = (at_, value, colour) => make("g", {}, line(at_, y(value), at_, y(c.target[i]), { stroke: colour, "stroke-width": 2 }), make("circle", { cx: at_, cy: y(value), r: 5, fill: colour }));
-    return make("g", {}, line(x - 4, y(c.target[i]), x + 44, y(c.target[i]), { stroke: "var(--mark)", "stroke-width": 4 }),
-      dot(x + 12, one, "var(--one)"), dot(x + 28, u.Q2[i], "var(--two)"),
-      text(x + 20, 210, `${i + 1}`, { "text-anchor": "middle", class: i === r ? null : "soft", "font-weight": i === r ? 700 : 400 }));
-  });
-  return picture(width, 222, "What both critics said for each row, and the target value", marks, dots, text(2, 210, "row", { class: "soft" }));
 }
 
 function climbPicture(climb, r) {
@@ -506,13 +501,16 @@ function followPicture(follow) {
 function surfaces() {
   if (!data.stages.length) return;
   document.getElementById("training").hidden = false;
-  const span = (key) => { const all = data.stages.flatMap((stage) => stage[key].flat()); return [Math.min(...all), Math.max(...all)]; };
-  const maps = (key, title, unit) => {
-    const [low, high] = span(key);
-    return make("div", {}, make("h3", {}, `${title}, from ${show(low, 3)} (dark blue) to ${show(high, 3)} (yellow)${unit}`), make("div", { class: "maps" },
-      data.stages.map((stage) => make("figure", {}, colourMap(stage[key], low, high, `${title} at ${stage.name} of training`), make("figcaption", {}, stage.name)))));
-  };
-  document.getElementById("surfaces").append(maps("value", "Value", ""), maps("action", "Action", ""));
+  const span = (stages, key) => { const all = stages.flatMap((stage) => stage[key].flat()); return [Math.min(...all), Math.max(...all)]; };
+  const map = (stage, key, title, [low, high]) => make("figure", {}, make("figcaption", {}, stage.name),
+    make("div", { class: "map-axes" },
+      make("div", { class: "up" }, make("span", {}, "8"), make("span", {}, "speed"), make("span", {}, "−8")),
+      colourMap(stage[key], low, high, `${title}, ${stage.name}`),
+      make("div", { class: "across" }, make("span", {}, "−π"), make("span", {}, "upright"), make("span", {}, "π"))),
+    make("figcaption", {}, `from ${show(low, 3)} (dark) to ${show(high, 3)} (yellow)`));
+  const row = (key, title, range) => [make("h3", {}, title), make("div", { class: "maps" }, data.stages.map((stage) => map(stage, key, title, range(stage))))];
+  document.getElementById("surfaces").append(
+    ...row("value", "What the critic thinks of it", (stage) => span([stage], "value")), ...row("action", "What the actor plays", () => [data.low[0], data.high[0]]));
 }
 
 /** What the critic expects and what comes, with one of the three ideas left out. */
@@ -520,8 +518,8 @@ function experiments() {
   const said = {
     "TD3 as it is": "The smaller of two guesses is a cautious one: it expects less than it gets.",
     "without twins": "One critic, believed as it is. What it expects stays above what it gets: exaggerations, learned from again and again.",
-    "without delay": "The actor and the targets move at every update. On a task as small as this, that is even quicker; what the delay prevents, an actor that chases critics which have not settled, shows on harder ones.",
-    "without smoothing": "The next action is judged without noise. No noise lowers what is expected, so it is nearer to what comes; on harder tasks, false peaks of the critics get through.",
+    "without delay": "The actor and the targets move at every update. On a task as easy as this that is just quicker.",
+    "without smoothing": "The next action is judged where it is, without noise around it, so what is expected is a little higher.",
   };
   const spread = (rows, step) => {
     const values = rows.map((row) => row[step]);
@@ -538,7 +536,7 @@ function experiments() {
     const [values, low, high] = [0, 1, 2].map((part) => all.map((v) => v[part]));
     return { name: experiment.name, steps: experiment.steps.slice(from), values, low, high, colour: `var(${["--ink", "--two", "--action", "--state"][k]})` };
   });
-  document.getElementById("apart").append(chart({ title: "Expected less got, from step 5,000 on: above 0, the critic exaggerates", x: "step", y: "expected less got", series: late, width: 760, height: 300, zero: true }));
+  document.getElementById("apart").append(chart({ title: "Expected minus got, from step 5,000 on: above 0, the critic exaggerates", x: "step", y: "expected minus got", series: late, width: 760, height: 300, zero: true }));
   document.getElementById("experiments").append(...data.experiments.experiments.map((experiment) => make("div", {},
     chart({
       title: experiment.name, x: "step", y: "value where episodes begin",
@@ -607,7 +605,9 @@ function wire() {
     pre.previousElementSibling.textContent = `the code: ${file}, line ${first}`;
     pre.append(...lines.flatMap((said, i) => [make("span", { class: "at" }, `${first + i}`), `${said}\n`]));
   }
-  if (data.pendulum) document.getElementById("pendulum").hidden = false;
+  for (const id of data.pendulum ? ["pendulum", "never"] : []) document.getElementById(id).hidden = false;
+  document.getElementById("exploration").textContent = `its spread is ${knobs.exploration_noise.map(short).join(", ")} of half the range`;
+  document.getElementById("random").textContent = knobs.random_steps.toLocaleString("en");
   const v = data.about.versions;
   document.getElementById("facts").textContent = `${data.env}, seed ${data.about.seed}, after ${Number(data.about.step).toLocaleString("en")} steps of play: updates ${data.updates.map((u) => u.number.toLocaleString("en")).join(" and ")}.${data.about.run ? ` Run ${data.about.run}.` : " A tiny agent, so that every number can be shown."}`;
   document.getElementById("made").textContent = `Made by ${data.about.command || "t3d"} with T3D ${v.t3d}, PyTorch ${v.torch}, Gymnasium ${v.gymnasium}.`;

@@ -11,6 +11,14 @@ function clock(seconds) {
   return h ? `${h} h ${m} min` : m ? `${m} min ${s} s` : `${s} s`;
 }
 
+/** The figure of a run, and where it comes from. */
+function figureOf(run) {
+  const { best, score: tested } = run;
+  if (tested) return [score(tested.mean), `mean of ${tested.episodes} test episodes, ± ${score(tested.std)}; the agent of step ${count(tested.step)}`];
+  if (best) return [score(best.mean), `best evaluation, ± ${score(best.std)} over ${best.episodes} episodes, at step ${count(best.step)}`];
+  return ["–", "no evaluation yet"];
+}
+
 function section(title, ...children) {
   return make("section", { class: "step" }, make("h2", {}, title), ...children.flat());
 }
@@ -35,17 +43,25 @@ function perRun(title, part, key, y, options = {}) {
 }
 
 function head(run) {
-  const { verdict, best, score: tested } = run;
-  const figure = tested || best;
-  const what = tested
-    ? `mean of ${tested.episodes} test episodes, ± ${score(tested.std)}; the agent of step ${count(tested.step)}`
-    : best ? `best evaluation, ± ${score(best.std)} over ${best.episodes} episodes, at step ${count(best.step)}` : "no evaluation yet";
+  const { verdict } = run;
+  const [figure, what] = figureOf(run);
   return make("div", { class: `verdict ${verdict.mood}` },
-    make("h2", {}, data.runs.length > 1 ? `${run.name}: ` : "", verdict.word),
-    make("p", { class: "figure" }, figure ? score(figure.mean) : "–", " ", make("span", {}, what)),
+    make(data.runs.length > 1 ? "h3" : "h2", {}, verdict.word),
+    make("p", { class: "figure" }, figure, " ", make("span", {}, what)),
     make("p", { class: "facts" }, `${run.env}, seed ${run.seed}, preset ${run.preset}, engine ${run.engine}. ${run.state}, step ${count(run.step)} of ${count(run.steps)}, ${clock(run.seconds)}.`),
     make("progress", { max: run.steps, value: run.step, "aria-label": `step ${run.step} of ${run.steps}` }),
     make("ul", {}, verdict.said.map((said) => make("li", {}, said)), run.notes.map((note) => make("li", { class: "changed" }, `step ${count(note.step)}: ${note.text}`))));
+}
+
+/** Several runs at a glance: what seeds have together, and a line for each run. */
+function summary() {
+  const groups = Object.entries(data.curves).flatMap(([env, lines]) => lines.map((line) => {
+    const [step, mean] = [line.steps.at(-1), line.mean.at(-1)];
+    const band = line.low ? `, 95 % interval ${score(line.low.at(-1))} to ${score(line.high.at(-1))}` : "";
+    return make("p", {}, `${env}, ${line.label}: `, make("strong", {}, score(mean)), ` at step ${count(step)}, the last that all share: the mean of ${line.seeds.length} seed${line.seeds.length > 1 ? "s" : ""}${band}.`);
+  }));
+  const rows = data.runs.map((run) => [run.name, run.verdict.word, ...figureOf(run), `${run.state}, step ${count(run.step)} of ${count(run.steps)}`]);
+  return section("At a glance", groups, table(rows, ["run", "verdict", "score", "which is the", "state"]));
 }
 
 const large = { width: 760, height: 300 };
@@ -112,7 +128,7 @@ function about(run) {
   const differ = run.knobs.filter((knob) => knob.differs);
   const typed = (command) => make("pre", {}, make("code", {}, command));
   const versions = Object.entries(run.versions).map(([name, v]) => `${name} ${v}`).join(", ");
-  return section(data.runs.length > 1 ? `About ${run.name}` : "About this run",
+  return section(data.runs.length > 1 ? `About ${run.name}` : "About this run", data.runs.length > 1 ? head(run) : [],
     make("h3", {}, "Made by"), typed(run.command || "(called from Python)"),
     make("h3", {}, "Go on with it"), typed(run.resume),
     make("h3", {}, `What differs from preset ${run.preset}`),
@@ -126,7 +142,7 @@ function render() {
   document.getElementById("title").textContent = data.title.replace("T3D, ", "");
   document.getElementById("written").textContent = `Written ${data.written}${data.version ? "; follows the run" : ""}.`;
   document.getElementById("main").replaceChildren(...[
-    make("div", { class: "verdicts" }, data.runs.map(head)), learning(), values(), details(), films(), ...data.runs.map(about),
+    data.runs.length > 1 ? summary() : head(data.runs[0]), learning(), values(), details(), films(), ...data.runs.map(about),
   ].filter(Boolean));
 }
 
