@@ -1,7 +1,6 @@
 """The report of runs: what it says is what the folders say, in a real browser."""
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -237,7 +236,13 @@ def watched(tmp_path: Path) -> Iterator[tuple[Path, str, "subprocess.Popen[str]"
     t3d.train("Pendulum-v1", run=path, quiet=True, **TINY)
     code = "import sys; from t3d.cli import main; sys.exit(main())"
     words = [sys.executable, "-c", code, "report", str(path), "--watch"]
-    server = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=os.environ)
+    # A shell that starts tests in the background has them ignore Ctrl-C; the user's does not.
+    server = subprocess.Popen(
+        words,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     assert server.stdout is not None
     yield path, server.stdout.readline().split()[0], server
     if server.poll() is None:

@@ -123,7 +123,7 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         ("train Pendlum-v1", "did you mean 'Pendulum-v1'?"),
         ("train CartPole-v1", "has Discrete actions"),
         (
-            "train CarRacing-v3 --capacity 999999999 --steps 999999999",
+            "train CarRacing-v3 --preset default --capacity 999999999 --steps 999999999",
             "the replay memory would take 2.77e+04 GB;",
         ),
         ("train nowhere:Env-v0", "no module 'nowhere'"),
