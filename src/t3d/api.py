@@ -150,6 +150,7 @@ def go_on(
     run = Run.resume(config, source or config.env, folder, lambda: say(console, _COMPILING))
     with closing(run):
         folder.write_config(config)
+        folder.score_path.unlink(missing_ok=True)  # of an agent that may not stay the best
         say(console, f"{config.env} goes on from step {run.collector.steps:,}: {folder.path}")
         for note in run.notes:
             say(console, f"note: {note}")

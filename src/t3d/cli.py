@@ -343,7 +343,10 @@ def _end(outcome: "Outcome", console: "Console", video: bool) -> int:
     score = play(run)
     *_, last = folder.metrics("evaluation")
     kept = {"mean": score.mean, "std": score.std, "returns": score.returns}
-    folder.write_score(kept | {"episodes": len(score.returns), "step": last["best_step"]})
+    try:
+        folder.write_score(kept | {"episodes": len(score.returns), "step": last["best_step"]})
+    except T3DError as error:
+        say(f"the score is not kept: {error}")
     which = f"best agent (of step {last['best_step']:,})"
     say(f"Score: {score.mean:,.1f} ± {score.std:,.1f}, {which}, 10 test episodes (seed 0)")
     say(f"  run    {run}")

@@ -39,7 +39,11 @@ def replace(path: Path, content: bytes) -> None:
     aside = path.with_name(f".writing-{path.name}")
     aside.unlink(missing_ok=True)
     write(aside, content)
-    os.replace(aside, path)
+    try:
+        os.replace(aside, path)
+    except OSError:
+        aside.unlink()
+        raise
     flush_folder(path.parent)
 
 

@@ -82,7 +82,7 @@ PRESETS: dict[str, Preset] = {
     "BipedalWalker-v3": Preset(
         "rewards made small, as a fall costs 100; made anew, as Box2D remembers earlier episodes",
         {
-            "steps": 200_000,
+            "steps": 300_000,
             "reward_scale": 0.1,
             "remake_envs": True,
             "eval_every": 10_000,

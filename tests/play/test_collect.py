@@ -178,6 +178,7 @@ def test_evaluation_discounts_from_the_first_state_on() -> None:
         np.testing.assert_array_equal(score.starts[i], states[200 * i])
         by_hand = sum(0.9**k * reward for k, reward in enumerate(rewards[200 * i : 200 * i + 200]))
         assert score.discounted[i] == pytest.approx(by_hand, rel=1e-5)
+        assert score.cut_off[i] == pytest.approx(0.9**200)  # by the time limit
         assert score.returns[i] == pytest.approx(sum(rewards[200 * i : 200 * i + 200]), rel=1e-5)
 
 

@@ -117,6 +117,7 @@ def test_a_later_reward_is_discounted_once(tmp_path: Path) -> None:
     assert q_values(agent, 0) == pytest.approx([0.7, 0.7], abs=0.03)
     *_, last = RunFolder(tmp_path / "run").metrics("evaluation")
     assert last["true_Q"] == pytest.approx(0.7)
+    assert last["cut_off"] == 0  # it terminated
     assert last["estimated_Q"] == pytest.approx(0.7, abs=0.03)
 
 

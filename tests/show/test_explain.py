@@ -183,6 +183,43 @@ def test_each_control_changes_the_right_numbers(tiny: Path, open_page: Any) -> N
         assert said == pytest.approx(expected, rel=1e-4)
 
 
+def test_where_a_batch_is_larger_than_what_is_shown_it_is_said_what_is_averaged(
+    tmp_path: Path, open_page: Any
+) -> None:
+    path = tmp_path / "run"
+    t3d.train("Pendulum-v1", run=path, quiet=True, **(TINY | {"batch_size": 20}))
+    assert main(["explain", str(path)]) == 0
+    page = open_page(path / "explain.html").page
+    assert "mean over all 20 rows" in live(page, 11)
+    slide(page, "discount", 0)
+    shown = page.evaluate("t3d.data")["updates"][1]
+    wrong = [np.array(shown[q]) - shown["batch"]["reward"] for q in ("Q1", "Q2")]
+    said = live(page, 11)
+    assert "mean over the 8 rows shown" in said
+    assert number(said.rpartition("= ")[2]) == pytest.approx(
+        sum(float(np.mean(w**2)) for w in wrong), rel=1e-3
+    )
+
+
+def test_the_discount_of_summed_rewards_cannot_be_turned(run: Path, open_page: Any) -> None:
+    page = open_page(run / "explain.html").page
+    assert page.locator('[data-knob="discount"]').is_disabled()
+    assert "rewards of up to 3 steps" in page.locator("#step-9").inner_text()
+
+
+def test_normalised_states_are_drawn_as_they_were(tmp_path: Path, open_page: Any) -> None:
+    path = tmp_path / "run"
+    knobs: dict[str, Any] = {"normalize_observations": True, "reward_scale": 0.1}
+    t3d.train("Pendulum-v1", run=path, quiet=True, **(TINY | knobs))
+    assert main(["explain", str(path)]) == 0
+    page = open_page(path / "explain.html").page
+    assert page.evaluate("t3d.difference()") < 1e-5
+    stored = np.array(page.evaluate("t3d.data.updates[1].stored.state"))
+    assert stored[:, 0] ** 2 + stored[:, 1] ** 2 == pytest.approx(np.ones(8), abs=1e-5)
+    assert "normalised" in live(page, 4)
+    assert "multiplied by 0.1" in live(page, 4)
+
+
 def test_the_update_without_the_actor_skips_its_steps(tiny: Path, open_page: Any) -> None:
     page = open_page(tiny).page
     page.select_option("#update", index=0)
@@ -190,6 +227,9 @@ def test_the_update_without_the_actor_skips_its_steps(tiny: Path, open_page: Any
         assert "skipped" in live(page, step)
         assert "skipped" in (page.locator(f"#step-{step}").get_attribute("class") or "")
     assert "skipped" not in live(page, 12)
+    # Its own rows, and not those of the other.
+    first, second = page.evaluate("t3d.data.updates.map(u => u.memory.drawn)")
+    assert first != second
     page.select_option("#update", index=1)
     assert "skipped" not in live(page, 13)
 
@@ -245,6 +285,7 @@ def test_a_target_that_moves_at_every_update_is_the_right_one(
         ("explain empty", "empty is not a run folder"),
         ("explain young", "young has no checkpoint yet; let it train to its first"),
         ("explain whole --out whole/config.json/page.html", "cannot be written"),
+        ("explain late", "policy_freq is 5000; explain takes up to 1000"),
         ("explain --rows 3", "explain has no option '--rows'"),
     ],
 )
@@ -260,7 +301,9 @@ def test_bad_input_is_one_line(
     (tmp_path / "empty").mkdir()
     (tmp_path / "whole").symlink_to(run)
     young = RunFolder(tmp_path / "young")
-    young.create(RunFolder(run).config(), {})
+    config = RunFolder(run).config()
+    young.create(config, {})
+    RunFolder(tmp_path / "late").create(dataclasses.replace(config, policy_freq=5000), {})
     assert main(words.split()) == 2
     said = capsys.readouterr().err
     assert message in said

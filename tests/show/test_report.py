@@ -1,5 +1,6 @@
 """The report of runs: what it says is what the folders say, in a real browser."""
 
+import dataclasses
 import json
 import re
 import signal
@@ -9,13 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import t3d
 from conftest import TINY
 from t3d.cli import main
 from t3d.run.folder import Lock, RunFolder
-from t3d.show.report import _verdict, report_data
+from t3d.show.report import _verdict, report_data, version
 
 HOSTILE = '<img src=x onerror="alert(1)"></script><b>"&amp;\''
 
@@ -49,8 +51,8 @@ def test_training_ends_with_a_report_of_what_happened(runs: list[Path], open_pag
     differing = opened.page.locator("section", has_text="What differs from preset").first
     for knob in ("hidden", "batch_size", "capacity"):
         assert differing.locator("th", has_text=re.compile(f"^{knob}$")).first.is_visible()
-    for version in ("torch 2", "gymnasium 1"):
-        assert version in text
+    for package in ("torch 2", "gymnasium 1"):
+        assert package in text
     film = opened.page.locator("video")
     assert film.get_attribute("src").startswith("data:video/mp4;base64,")
     film.evaluate("film => film.play()")
@@ -126,12 +128,29 @@ def record(step: int, mean: float, **more: float) -> dict[str, Any]:
         ([-100, -50, -10, -10], "learned"),
         ([-100, -10, -90], "learned, then fell"),
         ([-100, -99.9, -100.2], "not learned yet"),
+        ([-100, -99.2, *[-100] * 200], "not learned yet"),  # the best of many, by chance
         ([-100], "too early to say"),
     ],
 )
 def test_the_verdict_is_what_the_curve_shows(means: list[float], word: str) -> None:
     records = {"evaluation": [record(i, mean) for i, mean in enumerate(means)]}
     assert _verdict(records)["word"] == word
+
+
+def test_single_episodes_that_only_jump_about_are_not_called_learning() -> None:
+    draw = np.random.default_rng(0)
+    means = [float(mean) for mean in draw.normal(size=40)]
+    records = [record(i, mean) | {"std": 0.0, "returns": [mean]} for i, mean in enumerate(means)]
+    assert _verdict({"evaluation": records})["word"] == "not learned yet"
+    rising = [r | {"mean": r["mean"] + 10 * i} for i, r in enumerate(records)]
+    assert _verdict({"evaluation": rising})["word"] == "learned"
+
+
+def test_episodes_that_are_cut_off_early_are_not_compared_with_the_critic() -> None:
+    last = record(1, -10, estimated_Q=92.6, true_Q=26.0, cut_off=0.74)
+    told = _verdict({"evaluation": [record(0, -100), last]})["said"]
+    assert "cut off so early" in told[-1]
+    assert "too high" not in " ".join(told)
 
 
 @pytest.mark.parametrize(
@@ -177,6 +196,59 @@ def test_a_half_written_line_is_left_out(runs: list[Path], tmp_path: Path) -> No
     assert report_data([path])["runs"] == whole
 
 
+def fake(path: Path, like: Path, means: dict[int, float], **knobs: Any) -> Path:
+    """A run with evaluations as given."""
+    folder = RunFolder(path)
+    folder.create(dataclasses.replace(RunFolder(like).config(), **knobs), {})
+    lines = [{"kind": "evaluation", "seconds": 1, **record(s, m)} for s, m in means.items()]
+    folder.metrics_path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def test_seeds_that_have_just_begun_or_were_evaluated_at_other_steps_are_shown(
+    runs: list[Path], tmp_path: Path
+) -> None:
+    one = fake(tmp_path / "one", runs[0], {0: -5, 10: -4, 20: -3}, seed=0)
+    two = fake(tmp_path / "two", runs[0], {0: -5, 10: -2, 20: -1}, seed=1)
+    young = fake(tmp_path / "young", runs[0], {0: -5}, seed=2)
+    odd = fake(tmp_path / "odd", runs[0], {1: -5, 11: -4}, seed=3)
+    (curve,) = report_data([one, two, young])["curves"]["Pendulum-v1"]
+    assert curve["seeds"] == [0, 1]
+    assert curve["mean"] == [-5, -3, -2]
+    lines = report_data([one, two, odd])["curves"]["Pendulum-v1"]
+    assert [line["label"] for line in lines] == ["one", "two", "odd"]
+
+
+def test_flat_curves_and_runs_of_the_same_name_are_drawn(
+    runs: list[Path], tmp_path: Path, open_page: Any
+) -> None:
+    steps = range(0, 100, 10)
+    for seed in range(3):
+        (tmp_path / f"{seed}").mkdir()
+        fake(tmp_path / f"{seed}/run", runs[0], dict.fromkeys(steps, -0.1), seed=seed)
+    out = tmp_path / "report.html"
+    told = [str(tmp_path / f"{seed}/run") for seed in range(3)]
+    assert main(["report", *told, "--out", str(out)]) == 0
+    opened = open_page(out)
+    assert opened.page.locator("figure.chart path").count() >= 4
+    text = opened.page.locator("main").inner_text()
+    for path in told:
+        assert path in text
+
+
+def test_news_are_noticed_also_a_score(runs: list[Path], tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    t3d.train("Pendulum-v1", run=path, quiet=True, **TINY)
+    before = version([path])
+    assert version([path]) == before
+    RunFolder(path).write_score({"mean": 1, "std": 0, "episodes": 1, "step": 60})
+    after = version([path])
+    assert after != before
+    # Trained further, the score may not be that of the best agent any more.
+    t3d.resume(path, steps=80, quiet=True)
+    assert report_data([path])["runs"][0]["score"] is None
+
+
 def test_a_run_that_goes_on_says_so(runs: list[Path]) -> None:
     lock = Lock(RunFolder(runs[1]))
     assert report_data([runs[1]])["runs"][0]["state"] == "being trained"
@@ -191,6 +263,9 @@ def test_a_run_that_goes_on_says_so(runs: list[Path]) -> None:
         ("report nowhere", "no run folder at nowhere"),
         ("report broken", "metrics.jsonl, line 2 is no record"),
         ("report odd", "has a record that makes no sense"),
+        ("report huge", "has a record that makes no sense: inf is not a finite number"),
+        ("report nan", "metrics.jsonl, line 1 is no record"),
+        ("report kind", "metrics.jsonl, line 1 is no record"),
         ("report scored", "score.json is no score"),
         ("report one --out one/config.json/page.html", "cannot be written"),
         ("report one --watch --port 99999", "port 99999 cannot be served"),
@@ -207,11 +282,14 @@ def test_bad_input_is_one_line(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "one").symlink_to(runs[0])
     config = RunFolder(runs[0]).config()
-    for name in ("broken", "odd", "scored"):
+    for name in ("broken", "odd", "huge", "nan", "kind", "scored"):
         RunFolder(tmp_path / name).create(config, {})
     good = '{"kind": "episode", "step": 1, "return": 1, "length": 1, "seconds": 1}\n'
     (tmp_path / "broken/metrics.jsonl").write_text(good + "{}\n" + good)
-    (tmp_path / "odd/metrics.jsonl").write_text(good + '{"kind": "train", "step": "x"}\n')
+    (tmp_path / "odd/metrics.jsonl").write_text(good.replace('"return": 1', '"return": "x"'))
+    (tmp_path / "huge/metrics.jsonl").write_text(good.replace('"return": 1', '"return": 1e999'))
+    (tmp_path / "nan/metrics.jsonl").write_text(good.replace('"return": 1', '"return": NaN'))
+    (tmp_path / "kind/metrics.jsonl").write_text(good.replace('"episode"', "[]"))
     (tmp_path / "scored/score.json").write_text('{"mean": "high"}')
     assert main(words.split()) == 2
     said = capsys.readouterr().err

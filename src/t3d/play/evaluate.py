@@ -21,6 +21,7 @@ class Score(NamedTuple):
     lengths: list[int]
     starts: list[NDArray[Any]]  # the first state of each episode
     discounted: list[float]  # the discounted return from there
+    cut_off: list[float]  # the weight of what a time limit cut off, 0 where the episode terminated
 
     @property
     def mean(self) -> float:
@@ -48,11 +49,12 @@ def evaluate(
     episodes. Training picks its best agent on "evaluation" episodes; "test" episodes are ones
     that nothing was picked on. Once `stop` says so, it breaks off and returns what it has.
     """
-    score = Score([], [], [], [])
+    score = Score([], [], [], [], [])
     for episode in range(episodes):
         state, _ = env.reset(seed=derived_seed(seed, purpose, episode))
-        start, total, discounted, length, ended = state.copy(), 0.0, 0.0, 0, False
-        while not ended:
+        start, total, discounted, length = state.copy(), 0.0, 0.0, 0
+        terminated = truncated = False
+        while not (terminated or truncated):
             if stop():
                 return score
             if length == _ENDLESS:
@@ -62,9 +64,9 @@ def evaluate(
             total += reward
             discounted += discount**length * reward
             length += 1
-            ended = terminated or truncated
         score.returns.append(total)
         score.lengths.append(length)
         score.starts.append(start)
         score.discounted.append(discounted)
+        score.cut_off.append(0.0 if terminated else discount**length)
     return score

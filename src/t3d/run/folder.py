@@ -12,6 +12,7 @@ checkpoints/         the whole state of the run at some steps
 
 import hashlib
 import json
+import math
 import os
 import platform
 import shlex
@@ -41,6 +42,7 @@ class RunFolder:
         self.path = Path(path)
         self.metrics_path = self.path / "metrics.jsonl"
         self.best_agent = self.path / "best.safetensors"
+        self.score_path = self.path / "score.json"
         self.checkpoints = self.path / "checkpoints"
         self.tensorboard = self.path / "tensorboard"
 
@@ -112,17 +114,20 @@ class RunFolder:
 
     def write_score(self, score: Record) -> None:
         """Keep what the best agent reached on test episodes."""
-        files.replace(self.path / "score.json", (json.dumps(score) + "\n").encode())
+        try:
+            files.replace(self.score_path, (json.dumps(score) + "\n").encode())
+        except OSError as error:
+            raise T3DError(f"{self.score_path} cannot be written: {error}") from error
 
     def score(self) -> Record | None:
         """What the best agent reached on test episodes: mean, std, episodes and its step."""
-        if not (self.path / "score.json").exists():
+        if not self.score_path.exists():
             return None
         found = self._json("score.json")
         try:
-            return {name: float(found[name]) for name in ("mean", "std", "episodes", "step")}
-        except (KeyError, TypeError, ValueError) as error:
-            raise T3DError(f"{self.path / 'score.json'} is no score: {error}") from error
+            return {name: finite(found[name]) for name in ("mean", "std", "episodes", "step")}
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise T3DError(f"{self.score_path} is no score: {error}") from error
 
     def _json(self, name: str) -> Record:
         return files.read_json(self.path / name)
@@ -138,9 +143,12 @@ class RunFolder:
             raise T3DError(f"{self.metrics_path} cannot be read: {error}") from error
         for number, line in enumerate(lines[:-1], start=1):
             try:
-                record = json.loads(line)
+                record = json.loads(line, parse_constant=_no_number)
                 wanted = record["kind"] == kind or kind is None
-            except (ValueError, TypeError, KeyError) as error:
+                if not isinstance(record["kind"], str):
+                    raise TypeError("a kind is a word")
+                int(record["step"])
+            except (ValueError, TypeError, KeyError, OverflowError) as error:
                 raise T3DError(f"{self.metrics_path}, line {number} is no record") from error
             if wanted:
                 yield record
@@ -162,6 +170,18 @@ class RunFolder:
         """The agent of the newest checkpoint."""
         newest = self.newest_checkpoint()
         return newest / "agent.safetensors" if newest else None
+
+
+def finite(value: Any) -> float:
+    """A number that is one, and not too large to be."""
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{value} is not a finite number")
+    return number
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is not a number")
 
 
 def versions() -> Record:

@@ -326,6 +326,7 @@ class Run:
             "std": score.std,
             "estimated_Q": float(self.agent.value(np.stack(score.starts)).mean()),
             "true_Q": float(np.mean(score.discounted)),
+            "cut_off": float(np.mean(score.cut_off)),
         }
         what = health.broken(facts)
         if what:

@@ -5,7 +5,7 @@ import inspect
 import json
 import math
 import tempfile
-from contextlib import closing
+from contextlib import closing, nullcontext
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from rich.console import Console
 from torch import Tensor
 
 import t3d.learn.networks as networks
+from t3d import files
 from t3d.config import Config
 from t3d.errors import T3DError
 from t3d.learn import t3d as steps_page
@@ -50,6 +51,8 @@ _WIDE = 16  # rows and columns of a weight matrix that are shown
 _STRIP = 12  # transitions of the film strip
 _GRID = 41  # points along each side of a surface
 _MOST_WEIGHTS = 400_000  # numbers of the critics' targets that go into the page
+_MOST_DELAY = 1000  # updates to wait for the actor's turn
+_MOST_STATE = 1000  # numbers of a state that go into the page whole
 _DRAWN = 16  # units of a layer that can be drawn one by one
 
 
@@ -106,13 +109,23 @@ def _trained(console: Console) -> tuple[T3D, ReplayBuffer, dict[str, T3D]]:
 def _loaded(path: str | Path) -> tuple[T3D, ReplayBuffer, Record]:
     """The agent and the memory of a run's newest checkpoint."""
     folder = RunFolder.open(path)
-    whole = checkpoint.newest_whole(folder)
-    if whole is None:
-        raise T3DError(f"{path} has no checkpoint yet; let it train to its first")
-    agent = T3D.load(whole.path / "agent.safetensors", device="cpu")
     config = folder.config()
-    memory = ReplayBuffer.of(agent.layout, agent.action_dim, config.capacity, config.num_envs)
-    checkpoint.load_learned(whole, agent, memory)
+    if config.policy_freq > _MOST_DELAY:
+        raise T3DError(f"policy_freq is {config.policy_freq}; explain takes up to {_MOST_DELAY}")
+    while True:
+        whole = checkpoint.newest_whole(folder)
+        if whole is None:
+            raise T3DError(f"{path} has no checkpoint yet; let it train to its first")
+        try:
+            agent = T3D.load(whole.path / "agent.safetensors", device="cpu")
+            with files.scratch(folder.path) if config.replay_on_disk else nullcontext() as file:
+                sizes = agent.layout, agent.action_dim, config.capacity, config.num_envs
+                memory = ReplayBuffer.of(*sizes, file)
+            checkpoint.load_learned(whole, agent, memory)
+            break
+        except T3DError:
+            if whole.path.exists():  # else the run went on meanwhile, and has newer ones
+                raise
     if not memory.size:
         raise T3DError(f"{path} has played no step yet; let it train")
     about = folder.about()
@@ -127,26 +140,30 @@ def page_data(
     knobs = agent.config
     while (agent.updates + 2) % knobs.policy_freq:  # the second is to be one with the actor
         agent.train(memory, 1)
-    updates, judges, players = [], _Distinct(), _Distinct()
+    updates, watched, judges, players = [], [], _Distinct(), _Distinct()
     weights = sum(p.numel() for p in agent.critic_target.parameters())
     drawn = max(agent.state_dim, *knobs.hidden, agent.action_dim) <= _DRAWN
+    shipped = 2 * weights <= _MOST_WEIGHTS and agent.state_dim <= _MOST_STATE
     for _ in range(2):
         before = copy.deepcopy(agent)
         traced = trace(agent, memory)
+        watched.append(traced)
         target = before.critic_target
         judge = [_layers(twin) for twin in (target.twin1, target.twin2)]
         updates.append(
             _update(before, traced)
             | {
-                "judges": judges.place(judge) if 2 * weights <= _MOST_WEIGHTS else None,
+                "judges": judges.place(judge) if shipped else None,
                 "player": players.place(_layers(before.actor.layers)) if drawn else None,
             }
         )
     last, example = traced.value(4, "batch"), _example(updates[1])
+    for update, traced in zip(updates, watched):
+        update["memory"] = _strip(memory, traced, agent, example)
     pendulum = knobs.env == "Pendulum-v1" and agent.layout.vector == 3 and not agent.layout.images
     named = ["discount", "tau", "policy_noise", "noise_clip", "policy_freq", "batch_size"]
     named += ["learning_rate", "n_step", "reward_scale", "capacity"]
-    named += ["exploration_noise", "random_steps"]
+    named += ["exploration_noise", "random_steps", "normalize_observations"]
     return {
         "title": f"TD3, one update on {knobs.env}",
         "env": knobs.env,
@@ -157,7 +174,6 @@ def page_data(
         "state_dim": agent.state_dim,
         "low": numbers(agent.low),
         "high": numbers(agent.high),
-        "memory": _strip(memory, traced, agent, example),
         "updates": updates,
         "rows": min(ROWS, len(last.reward)),
         "row": example,
@@ -181,7 +197,9 @@ def _update(before: T3D, traced: Traced) -> dict[str, Any]:
     rows = slice(ROWS)
 
     def first(values: Tensor) -> Any:
-        return numbers(values.detach()[rows])
+        few = values.detach()[rows]
+        wide = few.ndim == 2 and few.shape[1] > _MOST_STATE
+        return numbers(few[:, :24] if wide else few)
 
     def value(step: int, name: str) -> Any:
         return first(traced.value(step, name))
@@ -191,6 +209,8 @@ def _update(before: T3D, traced: Traced) -> dict[str, Any]:
     found: dict[str, Any] = {
         "number": traced.number,
         "batch": {name: first(getattr(see, name)) for name in see._fields},
+        # As they were stored, for pictures, if the networks see them otherwise.
+        "stored": None,
         "noise": value(4, "noise"),
         "next_action": value(5, "next_action"),
         "clipped": value(6, "noise"),
@@ -205,6 +225,9 @@ def _update(before: T3D, traced: Traced) -> dict[str, Any]:
         "critic": _change(critic),
         "actor": None,
     }
+    if before.config.normalize_observations and not before.layout.images:
+        stored = traced.value(4, "batch")
+        found["stored"] = {name: first(getattr(stored, name)) for name in ("state", "next_state")}
     if actor is not None:
         found |= {
             "actor_loss": float(traced.value(13, "actor_loss")),

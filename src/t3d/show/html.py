@@ -19,7 +19,7 @@ def write_page(out: Path, page: str, data: dict[str, Any]) -> Path:
     whole = page_text(page, data)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        files.replace(out, whole.encode())
+        files.replace(out, whole.encode(errors="replace"))
     except OSError as error:
         raise T3DError(f"{out} cannot be written: {error.strerror or error}") from error
     return out

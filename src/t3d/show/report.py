@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from t3d.config import Config
 from t3d.errors import T3DError
 from t3d.presets import resolve
-from t3d.run.folder import Record, RunFolder, is_locked
+from t3d.run.folder import Record, RunFolder, finite, is_locked
 from t3d.show import plots
 from t3d.show.html import write_page
 
@@ -29,8 +30,10 @@ def report(runs: Sequence[str | Path], out: Path) -> Path:
 def report_data(runs: Sequence[str | Path]) -> dict[str, Any]:
     """All that the page shows."""
     told = [_run(RunFolder.open(run)) for run in runs]
-    evaluated = [run for run, one in zip(runs, told) if one["evaluations"]["steps"]]
-    curves = plots.curves(evaluated) if evaluated else {}
+    names = [run["name"] for run in told]
+    for run in told:
+        run["name"] = run["path"] if names.count(run["name"]) > 1 else run["name"]
+    curves = _curves(runs, told)
     title = told[0]["name"] if len(told) == 1 else f"{len(told)} runs"
     return {
         "title": f"T3D, {title}",
@@ -42,9 +45,27 @@ def report_data(runs: Sequence[str | Path]) -> dict[str, Any]:
 
 def version(runs: Sequence[str | Path]) -> str:
     """Something that changes when there is more to show."""
-    paths = [p for run in runs for p in (RunFolder(run).metrics_path, Path(run) / "episode.mp4")]
+    names = ("metrics.jsonl", "score.json", "episode.mp4")
+    paths = [Path(run) / name for run in runs for name in names]
     files = [f"{p.stat().st_mtime_ns}-{p.stat().st_size}" for p in paths if p.exists()]
     return "-".join(files + [str(is_locked(RunFolder(run))) for run in runs])
+
+
+def _curves(runs: Sequence[str | Path], told: list[Record]) -> dict[str, list[plots.Curve]]:
+    """Curves over seeds; apart, where they have no steps in common."""
+    counts = [len(run["evaluations"]["steps"]) for run in told]
+    # A seed that has just begun would cut the others' curve to its only point.
+    least = min(2, max(counts))
+    evaluated = [run for run, count in zip(runs, counts) if count >= least > 0]
+    try:
+        return plots.curves(evaluated) if evaluated else {}
+    except T3DError:
+        apart: dict[str, list[plots.Curve]] = {}
+        for run in evaluated:
+            for env, lines in plots.curves([run]).items():
+                lines[0].label = Path(run).name
+                apart.setdefault(env, []).extend(lines)
+        return apart
 
 
 def _curve(line: plots.Curve) -> Record:
@@ -66,7 +87,12 @@ def _run(folder: RunFolder) -> Record:
         records.setdefault(last["kind"], []).append(last)
     evaluations = records.get("evaluation", [])
     try:
-        step, seconds = int(last["step"]), float(last["seconds"])
+        step, seconds = int(last["step"]), finite(last["seconds"])
+        notes = [
+            {"step": int(r["step"]), "text": str(r.get("text") or r.get("why"))}
+            for kind in ("warning", "restart")
+            for r in records.get(kind, [])
+        ]
         told = {
             "evaluations": _line(evaluations, "mean", "std", "estimated_Q", "true_Q", whole=True),
             "train": _line(records.get("train", []), *_TRAIN),
@@ -74,7 +100,7 @@ def _run(folder: RunFolder) -> Record:
             "verdict": _verdict(records),
             "best": _best(evaluations),
         }
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
         raise T3DError(
             f"{folder.metrics_path} has a record that makes no sense: {error}"
         ) from error
@@ -82,6 +108,9 @@ def _run(folder: RunFolder) -> Record:
     finished = step >= config.steps
     state = "being trained" if training else "finished" if finished else "stopped"
     more = f" --steps {2 * config.steps}" if finished else ""
+    # What has no name that can be imported is given again, in Python.
+    nameless = "<" in config.env or config.env.startswith("__main__:")
+    by_hand = f"t3d.resume({str(folder.path)!r}, env=...)  # in Python, with the same environment"
     preset = str(about.get("preset"))
     return told | {
         "name": folder.path.resolve().name,
@@ -94,15 +123,11 @@ def _run(folder: RunFolder) -> Record:
         "steps": config.steps,
         "state": state,
         "seconds": seconds,
-        "notes": [
-            {"step": r["step"], "text": str(r.get("text") or r.get("why"))}
-            for kind in ("warning", "restart")
-            for r in records.get(kind, [])
-        ],
+        "notes": notes,
         "knobs": _knobs(config, preset),
-        "versions": about.get("versions", {}),
+        "versions": known if isinstance(known := about.get("versions"), dict) else {},
         "command": str(about.get("command", "")),
-        "resume": f"t3d resume {folder}{more}",
+        "resume": by_hand if nameless else f"t3d resume {folder}{more}",
         "score": folder.score(),
         "film": _film(folder),
     }
@@ -120,7 +145,7 @@ def _line(records: list[Record], *names: str, whole: bool = False) -> Record:
     groups = [records[i : i + every] for i in range(0, len(records), every)]
     found: Record = {"steps": [int(group[-1]["step"]) for group in groups], "every": every}
     for name in names:
-        kept = [[float(r[name]) for r in g if r.get(name) is not None] for g in groups]
+        kept = [[finite(r[name]) for r in g if r.get(name) is not None] for g in groups]
         found[name] = [float(np.mean(values)) if values else None for values in kept]
     return found
 
@@ -143,7 +168,9 @@ def _verdict(records: dict[str, list[Record]]) -> Record:
     best = max(evaluations, key=lambda record: float(record["mean"]))
     rise = best["mean"] - first["mean"]
     said = []
-    if rise <= 2 * _error(first, best):
+    # The best of many is above the first by chance already: the more, the further.
+    beyond = NormalDist().inv_cdf(1 - 0.025 / len(evaluations))
+    if rise <= beyond * _error(first, best, evaluations):
         word, mood = "not learned yet", "bad"
         said.append(
             f"The best evaluation, {best['mean']:,.1f}, is not beyond chance above the first, "
@@ -156,7 +183,7 @@ def _verdict(records: dict[str, list[Record]]) -> Record:
             f"at step {best['step']:,}."
         )
         fallen = best["mean"] - last["mean"]
-        if fallen > max(0.2 * rise, 2 * _error(best, last)):
+        if fallen > max(0.2 * rise, 2 * _error(best, last, evaluations)):
             word, mood = "learned, then fell", "mixed"
             said.append(
                 f"The last one is {last['mean']:,.1f}. The agent of step {best['step']:,} is kept: "
@@ -168,7 +195,12 @@ def _verdict(records: dict[str, list[Record]]) -> Record:
         )]  # fmt: skip
         if len(evaluations) >= 8 and ends[1] - ends[0] > 0.1 * rise:
             said.append("It still rose at the end: more steps may give more.")
-    if last.get("estimated_Q") is not None:
+    if last.get("cut_off", 0) > 0.05:
+        said.append(
+            "Its episodes are cut off so early that what comes after them still counts: what the "
+            "critic expects cannot be compared with what came."
+        )
+    elif last.get("estimated_Q") is not None:
         expected, got = last["estimated_Q"], last["true_Q"]
         size = max(abs(expected), abs(got), 1e-9)
         off = (expected - got) / size
@@ -186,8 +218,10 @@ def _verdict(records: dict[str, list[Record]]) -> Record:
     return {"word": word, "mood": mood, "said": said}
 
 
-def _error(one: Record, two: Record) -> float:
+def _error(one: Record, two: Record, evaluations: list[Record]) -> float:
     """The standard error of the difference of two evaluations."""
+    if len(one.get("returns", [])) < 2:  # one episode says nothing of its own spread
+        return float(np.std(np.diff([r["mean"] for r in evaluations])))
     parts = [r["std"] ** 2 / max(1, len(r.get("returns", []))) for r in (one, two)]
     return math.sqrt(sum(parts))
 

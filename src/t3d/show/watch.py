@@ -18,20 +18,24 @@ def serve(runs: Sequence[str | Path], port: int, ready: Callable[[str], None]) -
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             asked = urlsplit(self.path)
+            try:
+                self._tell(asked.path, parse_qs(asked.query).get("known", []))
+            except ConnectionError:
+                pass  # who asked has gone
+            except Exception as error:  # a bug, or a folder that goes away; the next may do better
+                self._answer(500, "text/plain", str(error))
+
+        def _tell(self, path: str, known: list[str]) -> None:
             now = version(runs)
-            if asked.path not in ("/", "/data.json"):
+            if path not in ("/", "/data.json"):
                 self._answer(404, "text/plain", "not here")
-            elif parse_qs(asked.query).get("known") == [now]:
+            elif known == [now]:
                 self._answer(204, "application/json", "")  # nothing is new
             else:
-                try:
-                    data = report_data(runs) | {"version": now}
-                    self._answer(200, *_content(asked.path, data))
-                except T3DError as error:
-                    self._answer(500, "text/plain", str(error))
+                self._answer(200, *_content(path, report_data(runs) | {"version": now}))
 
         def _answer(self, code: int, kind: str, text: str) -> None:
-            content = text.encode()
+            content = text.encode(errors="replace")
             self.send_response(code)
             self.send_header("Content-Type", f"{kind}; charset=utf-8")
             self.send_header("Content-Length", str(len(content)))

@@ -61,11 +61,16 @@ function ticks(low, high, about = 5) {
   const rough = (high - low || 1) / about;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((k) => k * power).find((k) => k >= rough);
-  const found = [];
-  for (let at = Math.ceil(low / step) * step; at <= high + step * 1e-6; at += step) {
-    found.push(Math.abs(at) < step * 1e-6 ? 0 : at);
-  }
-  return found;
+  const first = Math.ceil(low / step);
+  return Array.from({ length: Math.max(0, Math.floor(high / step + 1e-6) - first + 1) }, (_, i) => (first + i) * step);
+}
+
+/** The ends of an axis for some values, with room at both; never so near that they cannot be told apart. */
+function ends(values, share = 0.05) {
+  const [low, high] = [Math.min(...values), Math.max(...values)];
+  const size = Math.max(Math.abs(low), Math.abs(high));
+  const room = high - low > 1e-9 * size ? share * (high - low) : 0.05 * size || 1;
+  return [low - room, high + room];
 }
 
 /** A picture with a title for those who cannot see it. */
@@ -94,7 +99,15 @@ function arrow(x1, y1, x2, y2, colour, width = 2) {
     make("polygon", { points: corners.map((p) => p.join(",")).join(" "), fill: colour }));
 }
 
+/** 1st, 2nd, 3rd, 4th ... */
+function ordinal(value) {
+  const ending = value % 100 > 10 && value % 100 < 14 ? "th" : { 1: "st", 2: "nd", 3: "rd" }[value % 10] || "th";
+  return `${value}${ending}`;
+}
+
 const COLOURS = ["--one", "--two", "--action", "--state", "--actor", "--reward"];
+
+const HIDDEN = {}; // by title: a chart that is drawn anew keeps what was hidden
 
 /** Lines over steps, with bands; can be pointed at, and walked through with the arrow keys.
  *
@@ -103,7 +116,7 @@ const COLOURS = ["--one", "--two", "--action", "--state", "--actor", "--reward"]
  */
 function chart({ title, x, y, series, width: widest = 480, height = 230, zero = false }) {
   const width = Math.min(widest, Math.max(320, innerWidth - 40)); // words stay readable on a phone
-  const hidden = new Set();
+  const hidden = HIDDEN[title] ||= new Set();
   const [left, right, top, bottom] = [52, 26, 10, height - 44];
   const drawn = make("div", { class: "drawing" });
   const said = make("output", { class: "said", "aria-live": "polite" });
@@ -115,13 +128,11 @@ function chart({ title, x, y, series, width: widest = 480, height = 230, zero = 
   function render() {
     const shown = coloured.filter((s) => !hidden.has(s.name));
     const all = shown.flatMap((s) => [...s.values, ...(s.low || []), ...(s.high || [])]).filter((v) => v !== null);
-    const least = Math.min(...all, ...(zero || !all.length ? [0] : []));
-    const most = Math.max(...all, ...(zero || !all.length ? [0] : []));
-    const room = (most - least) * 0.05 || Math.abs(most) * 0.05 || 1;
-    const py = scale(least - room, most + room, bottom, top);
+    const [least, most] = ends(zero || !all.length ? [0, ...all] : all);
+    const py = scale(least, most, bottom, top);
     const px = scale(steps[0] ?? 0, steps.at(-1) || 1, left, width - right);
     const grid = [
-      ticks(least - room, most + room, 5).map((v) => [line(left, py(v), width - right, py(v), { class: "line" }), text(left - 6, py(v) + 4, show(v, 3), { "text-anchor": "end", class: "soft" })]),
+      ticks(least, most, 5).map((v) => [line(left, py(v), width - right, py(v), { class: "line" }), text(left - 6, py(v) + 4, show(v, 3), { "text-anchor": "end", class: "soft" })]),
       ticks(steps[0] ?? 0, steps.at(-1) || 1, 5).map((v) => [line(px(v), bottom, px(v), bottom + 4), text(px(v), bottom + 18, Math.round(v).toLocaleString("en"), { "text-anchor": "middle", class: "soft" })]),
       text(width - right, height - 6, x, { "text-anchor": "end", class: "soft" }), text(left, height - 6, y, { class: "soft" }),
     ].flat(3);
@@ -175,7 +186,7 @@ function chart({ title, x, y, series, width: widest = 480, height = 230, zero = 
 
   const legend = make("div", { class: "legend" }, [...new Set(coloured.filter((s) => !s.thin || s.listed).map((s) => s.name))].map((name) => {
     const s = coloured.find((each) => each.name === name);
-    const key = make("button", { type: "button", "aria-pressed": "true", style: `--key: ${s.colour}`, class: s.dash ? "dashed" : null }, name);
+    const key = make("button", { type: "button", "aria-pressed": String(!hidden.has(name)), "data-key": `${title}: ${name}`, style: `--key: ${s.colour}`, class: s.dash ? "dashed" : null }, name);
     key.addEventListener("click", () => {
       if (hidden.has(name)) hidden.delete(name); else hidden.add(name);
       key.setAttribute("aria-pressed", String(!hidden.has(name)));

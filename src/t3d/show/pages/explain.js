@@ -72,6 +72,7 @@ function compute(with_ = chosen) {
 
 /** How far what is computed here lies from what was recorded, where nothing was changed. */
 function difference() {
+  if (!judges.length) return null;
   let most = 0;
   data.updates.forEach((u, update) => {
     const found = compute({ ...usual(), update });
@@ -119,7 +120,7 @@ function render() {
   document.getElementById("changed").textContent = isChanged() ? "You turned a knob: steps 6 to 11, 14 and 15 are not what the run did." : "";
 
   // 1: the memory
-  const m = data.memory;
+  const m = u.memory;
   live(1, `${m.size.toLocaleString("en")} transitions are in the memory; it holds up to ${knobs.capacity.toLocaleString("en")}`);
   figure(1, filmStrip(m), `${m.reward.length} moments as they followed each other${data.pendulum ? ": the pendulum, the motor’s push as an arrow, the reward r below" : ""}. Yellow: drawn for this update. The bar is the whole memory, the oldest on the left; the marks are the rows drawn for this update.`);
 
@@ -132,8 +133,13 @@ function render() {
   figure(3, networksPicture(), "Six networks. Solid ones learn; dashed ones are slow copies. Both critics learn to say the target value, which the copies give; the actor learns from the first critic which way is up.");
 
   // 4: the batch
-  live(4, `row ${r + 1} of ${n}: s = ${list(u.batch.state[r])}, a = ${list(u.batch.action[r])}, r = ${show(u.batch.reward[r])}, s′ = ${list(u.batch.next_state[r])}, d = ${u.batch.done[r]}`);
-  figure(4, frames(rows, (i) => ({ state: u.batch.state[i], next: u.batch.next_state[i], action: u.batch.action[i], reward: u.batch.reward[i], lit: i === r, name: `row ${i + 1}` })), `${n > rows ? `The first ${rows} of the ${n} rows` : "The rows"} of the batch${data.pendulum ? ": the pendulum before (solid) and after (faint), and the push between" : ""}. They come from all over the memory, so they have nothing to do with each other.`);
+  const seen = [
+    knobs.normalize_observations ? "states are normalised here" : "",
+    knobs.reward_scale === 1 ? "" : `rewards are multiplied by ${short(knobs.reward_scale)} here`,
+  ].filter(Boolean).join(", ");
+  const stored = u.stored || u.batch;
+  live(4, `row ${r + 1} of ${n}: s = ${list(u.batch.state[r])}, a = ${list(u.batch.action[r])}, r = ${show(u.batch.reward[r])}, s′ = ${list(u.batch.next_state[r])}, d = ${u.batch.done[r]}${seen ? ` (${seen})` : ""}`);
+  figure(4, frames(rows, (i) => ({ state: stored.state[i], next: stored.next_state[i], action: u.batch.action[i], reward: u.batch.reward[i] / knobs.reward_scale, lit: i === r, name: `row ${i + 1}` })), `${n > rows ? `The first ${rows} of the ${n} rows` : "The rows"} of the batch${data.pendulum ? ": the pendulum before (solid) and after (faint), and the push between" : ""}. They come from all over the memory, so they have nothing to do with each other.`);
   put("tensors", 4,
     tensor("batch.state", [n, data.state_dim], cut(u.batch.state), stateNote),
     tensor("batch.action", [n, dims], u.batch.action, lit),
@@ -176,8 +182,8 @@ function render() {
   figure(10, predictionPicture(u, c, r), "Each row twice: across, the target value that it should have; up, what each critic said. On the line, they agree.");
   put("tensors", 10, tensor("Q1, Q2", [n, 2], u.Q1.map((q, i) => [q, u.Q2[i]]), lit));
   const [e1, e2] = [u.Q1[r] - c.target[r], u.Q2[r] - c.target[r]];
-  const loss = isChanged() && rows === n ? c.loss : u.critic_loss;
-  live(11, `row ${r + 1}: (${show(e1)})² + (${show(e2)})² = ${show(e1 * e1 + e2 * e2)}; mean over all ${n} rows: L = ${show(loss)}`);
+  const [loss, over] = isChanged() ? [c.loss, rows < n ? `the ${rows} rows shown` : `all ${n} rows`] : [u.critic_loss, `all ${n} rows`];
+  live(11, `row ${r + 1}: (${show(e1)})² + (${show(e2)})² = ${show(e1 * e1 + e2 * e2)}; mean over ${over}: L = ${show(loss)}`);
   const wrong = (values) => values.map((q, i) => q - c.target[i]);
   figure(11, pairPicture(wrong(u.Q1), wrong(u.Q2), r, null, "The error of both critics in each row"), "How far each critic is off in each row, the first on the left: above 0, it said too much.");
   put("tensors", 11, tensor("Q1 − y, Q2 − y", [n, 2], u.Q1.map((q, i) => [q - c.target[i], u.Q2[i] - c.target[i]]), lit));
@@ -195,13 +201,13 @@ function render() {
     for (const step of [13, 14, 15]) {
       live(step, skipped);
       put("picture", step);
-      if (step === 13) figure(13, turns, `Who learns when: the critics at every update, the actor and all targets at every ${knobs.policy_freq}. This one, number ${u.number}, leaves the actor as it is.`);
+      if (step === 13) figure(13, turns, `Who learns when: the critics at every update, the actor and all targets at every ${ordinal(knobs.policy_freq)}. This one, number ${u.number}, leaves the actor as it is.`);
       put("tensors", step);
     }
   } else {
     const climb = u.climb;
     live(13, `update ${u.number} is a multiple of ${knobs.policy_freq}: π(s) goes from ${list(climb.before[r])} to ${list(climb.after[r])}, and Q1 there from ${show(climb.value_before[r], 5)} to ${show(climb.value_after[r], 5)}`);
-    figure(13, [turns, climbPicture(climb, r)], `Above: the critics learn at every update, the actor and all targets at every ${knobs.policy_freq}${knobs.policy_freq === 2 ? "nd" : "th"}. Below: the first critic over ${dims > 1 ? "the first dimension of " : ""}the action, in the state of row ${r + 1}. The ring is the actor before, the dot after; the arrow is the way up from there. It is pushed by all rows at once, so for one row it may go down.`);
+    figure(13, [turns, climbPicture(climb, r)], `Above: the critics learn at every update, the actor and all targets at every ${ordinal(knobs.policy_freq)}. Below: the first critic over ${dims > 1 ? "the first dimension of " : ""}the action, in the state of row ${r + 1}. The ring is the actor before, the dot after; the arrow is the way up from there. It is pushed by all rows at once, so for one row it may go down.`);
     put("tensors", 13, changeTables(u.actor));
     for (const [step, name] of [[14, "actor"], [15, "critic"]]) {
       const follow = u.follow[name];
@@ -285,7 +291,7 @@ function pendulum(x, y, state, push, next) {
 function bars(x, y, width, height, values) {
   if (!values.length) return text(x, y + height / 2, "image", { class: "soft" });
   const each = width / Math.min(24, values.length);
-  const most = Math.max(1e-9, ...data.memory.state.flat().map(Math.abs), ...values.map(Math.abs));
+  const most = Math.max(1e-9, ...data.updates[0].memory.state.flat().map(Math.abs), ...values.map(Math.abs));
   return values.slice(0, 24).map((v, i) => {
     const size = (Math.abs(v) / most) * (height / 2);
     return make("rect", { x: x + i * each, y: v < 0 ? y + height / 2 : y + height / 2 - size, width: Math.max(1, each - 1), height: Math.max(.5, size), fill: v < 0 ? "var(--minus)" : "var(--plus)" });
@@ -340,13 +346,12 @@ function thoughtPicture(u, r) {
 /** What the critics said against what they should have said. */
 function predictionPicture(u, c, r) {
   const all = [...u.Q1, ...u.Q2, ...c.target];
-  const pad = (Math.max(...all) - Math.min(...all)) * 0.08 || 1;
-  const ends = [Math.min(...all) - pad, Math.max(...all) + pad];
-  const [y, marks] = valueAxis(...ends, 12, 230, 400);
-  const x = scale(...ends, 56, 394);
+  const [low, high] = ends(all, 0.08);
+  const [y, marks] = valueAxis(low, high, 12, 230, 400);
+  const x = scale(low, high, 56, 394);
   const dots = (values, colour) => values.map((q, i) => make("circle", { cx: x(c.target[i]), cy: y(q), r: i === r ? 7 : 4.5, fill: colour, opacity: 0.85, stroke: i === r ? "var(--mark)" : "none", "stroke-width": 3 }));
-  return picture(400, 270, "Predictions of both critics against the target values", marks, line(x(ends[0]), y(ends[0]), x(ends[1]), y(ends[1]), { "stroke-dasharray": "4 4" }),
-    dots(u.Q1, "var(--one)"), dots(u.Q2, "var(--two)"), ticks(...ends, 4).map((v) => text(x(v), 248, show(v, 3), { "text-anchor": "middle", class: "soft" })), text(394, 264, "target value y", { "text-anchor": "end", class: "soft" }), text(56, 264, "up: Q1, Q2", { class: "soft" }));
+  return picture(400, 270, "Predictions of both critics against the target values", marks, line(x(low), y(low), x(high), y(high), { "stroke-dasharray": "4 4" }),
+    dots(u.Q1, "var(--one)"), dots(u.Q2, "var(--two)"), ticks(low, high, 4).map((v) => text(x(v), 248, show(v, 3), { "text-anchor": "middle", class: "soft" })), text(394, 264, "target value y", { "text-anchor": "end", class: "soft" }), text(56, 264, "up: Q1, Q2", { class: "soft" }));
 }
 
 /** Gradients of some weights, and what Adam made of them. */
@@ -429,7 +434,7 @@ function valueAxis(low, high, top, bottom, width) {
 function pairPicture(first, second, r, lit, label) {
   const all = [0, ...first, ...second];
   const width = 56 + first.length * 62;
-  const [y, marks] = valueAxis(Math.min(...all), Math.max(...all), 12, 190, width);
+  const [y, marks] = valueAxis(...ends(all, 0.01), 12, 190, width);
   const bar = (x, value, colour, bright) => make("rect", {
     x, y: Math.min(y(0), y(value)), width: 18, height: Math.max(1, Math.abs(y(value) - y(0))), fill: colour, opacity: bright ? 1 : 0.3,
     stroke: lit && bright ? "var(--mark)" : "none", "stroke-width": 2,
@@ -461,9 +466,8 @@ function bellmanPicture(u, c, r) {
 function climbPicture(climb, r) {
   const curve = climb.curves[r];
   const values = [...curve, climb.value_before[r], climb.value_after[r]];
-  const pad = (Math.max(...values) - Math.min(...values)) * 0.1 || 1;
   const [width, bottom] = [640, 200];
-  const [y, marks] = valueAxis(Math.min(...values) - pad, Math.max(...values) + pad, 14, bottom, width);
+  const [y, marks] = valueAxis(...ends(values, 0.1), 14, bottom, width);
   const x = scale(data.low[0], data.high[0], 60, width - 30);
   const path = climb.grid.map((a, i) => `${i ? "L" : "M"}${x(a).toFixed(1)} ${y(curve[i]).toFixed(1)}`).join(" ");
   const [a0, a1] = [climb.before[r][0], climb.after[r][0]];
@@ -593,10 +597,13 @@ function wire() {
   document.getElementById("reset").addEventListener("click", () => { chosen = usual(); choose(); render(); });
   document.querySelectorAll("[data-knob]").forEach((input) => {
     const name = input.dataset.knob;
-    if (!judges.length && ["policy_noise", "noise_clip"].includes(name)) {
+    const why = !judges.length && ["policy_noise", "noise_clip"].includes(name) ? "the critics are too large to compute with in the page"
+      : knobs.n_step > 1 && name === "discount" ? `the rewards of up to ${knobs.n_step} steps were summed up with it already` : "";
+    if (why) {
       input.disabled = true;
-      input.title = "the critics are too large to compute with in the page";
+      input.parentElement.append(make("span", { class: "facts" }, `(fixed: ${why})`));
     }
+    if (input.type === "range") input.max = Math.max(input.max, knobs[name]);
     const read = { checkbox: () => Number(input.checked), range: () => Number(input.value) }[input.type] || (() => input.value);
     input.addEventListener("input", () => set(name, read()));
   });
@@ -627,7 +634,8 @@ function keys() {
   mark();
   addEventListener("keydown", (event) => {
     const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (!by || event.altKey || event.ctrlKey || event.metaKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
+    const taken = event.altKey || event.ctrlKey || event.metaKey || event.shiftKey;
+    if (!by || taken || event.target.closest("input, select, figure[tabindex], pre")) return; // those move by themselves
     const next = sections[clamp(here() + by, 0, sections.length - 1)];
     event.preventDefault();
     next.scrollIntoView();

@@ -149,6 +149,7 @@ function render() {
 /** Ask for news, but leave alone what somebody points at or watches. */
 async function follow() {
   const busy = document.querySelector("figure.chart:hover, figure.chart svg:focus") || [...document.querySelectorAll("video")].some((film) => !film.paused);
+  document.getElementById("paused").textContent = busy ? " Waits with news while you point at a chart or watch the film." : "";
   if (!busy) {
     const trouble = document.getElementById("trouble");
     try {
@@ -156,7 +157,9 @@ async function follow() {
       if (answer.status === 200) {
         data = await answer.json();
         const open = [...document.querySelectorAll("details")].map((each) => each.open);
+        const key = document.activeElement.dataset.key;
         render();
+        if (key) document.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus();
         document.querySelectorAll("details").forEach((each, i) => { each.open = Boolean(open[i]); });
       }
       trouble.textContent = answer.status >= 400 ? await answer.text() : "";
