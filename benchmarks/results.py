@@ -9,6 +9,7 @@ versions and the command that gave it.
 
 import itertools
 import json
+import re
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -40,8 +41,10 @@ def add(run: str) -> Path:
             f"{run} is not finished: step {evaluations[-1]['step']} of {config.steps}"
         )
     score = t3d.evaluate(run)
+    about = folder.about()
     kept = {
-        **folder.about(),
+        **about,
+        "command": re.sub(r" --run \S+", "", about["command"]),  # where it was is no part of it
         "config": json.loads(config.to_json()),
         "score": {"mean": score.mean, "std": score.std, "returns": score.returns},
         "evaluations": [{k: e[k] for k in ("step", "mean", "std", "seconds")} for e in evaluations],
@@ -142,6 +145,9 @@ def page(by_env: dict[str, dict[str, Runs]]) -> str:
                 f"ways to deal these seeds out to two groups, gives **p = {p:.2f}**: "
                 + ("no difference beyond that of seeds." if p > 0.05 else "a difference."),
             ]
+        repeat = next(iter(engines.values()))[0]["config"].get("action_repeat", 1)
+        if repeat > 1:
+            lines += ["", f"Each action is played {repeat} times, and counts as one step."]
         for runs in engines.values():
             again = "One of these runs again, bit for bit on the same kind of machine:"
             lines += ["", runs[0].get("note", again), "", f"    {runs[0]['command']}"]

@@ -89,15 +89,19 @@ PRESETS: dict[str, Preset] = {
         },
     ),
     "LunarLanderContinuous-v3": Preset(
-        "small and quick, with a longer horizon, as the landing pays at the very end",
+        "many tries for each update, and more noise, or it learns to hover instead of to land",
         {
             **_SMALL,
-            "steps": 150_000,
-            "random_steps": 5_000,
+            "steps": 300_000,
+            "num_envs": 8,
+            "updates_per_step": 0.25,
+            "random_steps": 20_000,
             "hidden": (128, 128),
+            "n_step": 3,
             "discount": 0.99,
             "tau": 0.005,
-            "eval_every": 10_000,
+            "exploration_noise": 0.2,
+            "eval_every": 20_000,
         },
     ),
     "CarRacing-v3": Preset(

@@ -220,6 +220,23 @@ def test_normalised_states_are_drawn_as_they_were(tmp_path: Path, open_page: Any
     assert "multiplied by 0.1" in live(page, 4)
 
 
+def test_the_film_strip_shows_one_environment_in_its_order(tmp_path: Path) -> None:
+    """Three pendulums side by side: in the strip, each state is where the one before led."""
+    path = tmp_path / "run"
+    knobs = {"num_envs": 3, "capacity": 45, "max_episode_steps": 200}
+    t3d.train("Pendulum-v1", run=path, quiet=True, **(TINY | knobs))
+    agent, memory = learned(path)
+    data = explain.page_data(agent, memory, {"step": 60}, {})
+    for update in data["updates"]:
+        strip = update["memory"]
+        assert len(strip["shown"]) == 12
+        assert strip["drawn"][data["row"]] in strip["shown"]
+        for here, action, after in zip(strip["state"], strip["action"], strip["state"][1:]):
+            # Gymnasium's own pendulum: how fast it turns next.
+            speed = here[2] + (15 * here[1] + 3 * action[0]) * 0.05
+            assert after[2] == pytest.approx(np.clip(speed, -8, 8), abs=1e-3)
+
+
 def test_the_update_without_the_actor_skips_its_steps(tiny: Path, open_page: Any) -> None:
     page = open_page(tiny).page
     page.select_option("#update", index=0)

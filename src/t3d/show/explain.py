@@ -27,7 +27,7 @@ from t3d.run import checkpoint
 from t3d.run.folder import Record, RunFolder, versions
 from t3d.run.train import Run
 from t3d.show.html import numbers, packed, write_page
-from t3d.show.terminal import TerminalWatcher
+from t3d.show.terminal import TerminalWatcher, say
 from t3d.show.trace import Change, Traced, step_lines, trace
 
 # Small enough that every number can be shown, and it still learns to swing up.
@@ -89,6 +89,7 @@ class _Snapshots:
 
 def _trained(console: Console) -> tuple[T3D, ReplayBuffer, dict[str, T3D]]:
     """A tiny agent, its memory, and the agent at 0, 10 and 100 % of training."""
+    say(console, "training an agent so small that every number can be shown: half a minute ...")
     with tempfile.TemporaryDirectory() as folder:
         run = Run.start(TINY, TINY.env, RunFolder(Path(folder) / "run"), {})
         with closing(run):
@@ -163,7 +164,7 @@ def page_data(
     pendulum = knobs.env == "Pendulum-v1" and agent.layout.vector == 3 and not agent.layout.images
     named = ["discount", "tau", "policy_noise", "noise_clip", "policy_freq", "batch_size"]
     named += ["learning_rate", "n_step", "reward_scale", "capacity"]
-    named += ["exploration_noise", "random_steps", "normalize_observations"]
+    named += ["exploration_noise", "random_steps", "normalize_observations", "num_envs"]
     return {
         "title": f"TD3, one update on {knobs.env}",
         "env": knobs.env,
@@ -308,23 +309,23 @@ def _example(update: dict[str, Any]) -> int:
 
 
 def _strip(memory: ReplayBuffer, traced: Traced, agent: T3D, example: int) -> dict[str, Any]:
-    """Some transitions as they follow each other, around one that was drawn."""
+    """Some transitions of one environment as they follow each other, around one that was drawn."""
     assert traced.rows is not None
-    shown = traced.rows[:ROWS]
-    oldest = memory.added - memory.size
-    ages = (shown - oldest) % memory.room if memory.room else shown  # from the oldest on
-    middle = int(ages[example])
-    start = max(0, min(middle - _STRIP // 2, memory.size - _STRIP))
-    count = min(_STRIP, memory.size)
-    rows = (oldest + np.arange(start, start + count)) % memory.room
-    batch = memory.batch(rows)
+    oldest, every = memory.added - memory.size, memory.num_envs  # side by side, they take turns
+    ages = (traced.rows[:ROWS] - oldest) % memory.room  # from the oldest on
+    before, turn = divmod(int(ages[example]), every)
+    lived = 1 + (memory.size - 1 - turn) // every
+    count = min(_STRIP, lived)
+    start = max(0, min(before - _STRIP // 2, lived - count))
+    shown = turn + every * np.arange(start, start + count)
+    batch = memory.batch((oldest + shown) % memory.room)
     state = batch.state.numpy()
     if agent.layout.images:
         state = np.zeros((count, 0), np.float32)
     return {
         "size": memory.size,
         "drawn": [int(age) for age in ages],
-        "start": start,
+        "shown": [int(age) for age in shown],
         "state": numbers(state[:, :12]),
         "action": numbers(batch.action),
         "reward": numbers(batch.reward),

@@ -122,7 +122,7 @@ function render() {
   // 1: the memory
   const m = u.memory;
   live(1, `${m.size.toLocaleString("en")} transitions are in the memory; it holds up to ${knobs.capacity.toLocaleString("en")}`);
-  figure(1, filmStrip(m), `${m.reward.length} moments as they followed each other${data.pendulum ? ": the pendulum, the motor’s push as an arrow, the reward r below" : ""}. Yellow: drawn for this update. The bar is the whole memory, the oldest on the left; the marks are the rows drawn for this update.`);
+  figure(1, filmStrip(m), `${m.reward.length} moments${knobs.num_envs > 1 ? ` of one of the ${knobs.num_envs} environments` : ""} as they followed each other${data.pendulum ? ": the pendulum, the motor’s push as an arrow, the reward r below" : ""}. Yellow: drawn for this update. The bar is the whole memory, the oldest on the left; the marks are the rows drawn for this update.`);
 
   // 2, 3: the networks
   const sizes = [data.state_dim, ...data.hidden, dims].join(" → ");
@@ -270,7 +270,7 @@ function filmStrip(m) {
     make("rect", { x: 2, y: HIGH + 14, width: width - 4, height: 10, rx: 5, fill: "var(--card)", stroke: "var(--line)" }),
     m.drawn.map((age, i) => line(along(age), HIGH + 9, along(age), HIGH + 29, { stroke: i === chosen.row ? "var(--mark)" : "var(--state)", "stroke-width": i === chosen.row ? 4 : 2 })),
     text(2, HIGH + 44, "oldest", { class: "soft" }), text(width - 2, HIGH + 44, "newest", { class: "soft", "text-anchor": "end" }));
-  return frames(count, (i) => ({ state: m.state[i], action: m.action[i], reward: m.reward[i], lit: m.drawn.includes(m.start + i) }), bar);
+  return frames(count, (i) => ({ state: m.state[i], action: m.action[i], reward: m.reward[i], lit: m.drawn.includes(m.shown[i]) }), bar);
 }
 
 function pendulum(x, y, state, push, next) {
@@ -455,12 +455,12 @@ function bellmanPicture(u, c, r) {
   const x = scale(Math.min(...all), Math.max(...all), 60, 580);
   const part = (y, from, to, colour, said) => make("g", {},
     make("rect", { x: Math.min(x(from), x(to)), y, width: Math.max(2, Math.abs(x(to) - x(from))), height: 22, fill: colour, opacity: .85 }),
-    text(8, y - 5, said));
-  return picture(640, 150, `The target value ${show(c.target[r])} is the reward ${show(reward)} plus ${show(later)}`,
+    text(8, y - 5, said, { class: "halo" }));
+  return picture(640, 160, `The target value ${show(c.target[r])} is the reward ${show(reward)} plus ${show(later)}`,
+    line(x(0), 8, x(0), 142, { "stroke-dasharray": "3 3" }), text(x(0), 156, "0", { class: "soft", "text-anchor": "middle" }),
     part(22, 0, reward, "var(--reward)", `reward ${show(reward)}`),
     part(68, reward, reward + later, "var(--one)", `value of going on, discounted: ${show(later)}`),
-    part(114, 0, c.target[r], "var(--mark)", `together: y = ${show(c.target[r])}`),
-    line(x(0), 8, x(0), 142, { "stroke-dasharray": "3 3" }), text(x(0) + 4, 14, "0", { class: "soft" }));
+    part(114, 0, c.target[r], "var(--mark)", `together: y = ${show(c.target[r])}`));
 }
 
 function climbPicture(climb, r) {
