@@ -80,12 +80,17 @@ PRESETS: dict[str, Preset] = {
         {"steps": 100_000, "random_steps": 1_000},
     ),
     "BipedalWalker-v3": Preset(
-        "rewards made small, as a fall costs 100; made anew, as Box2D remembers earlier episodes",
+        "many tries for each update; small rewards, as a fall costs 100; environments made anew",
         {
-            "steps": 300_000,
+            "steps": 400_000,
+            "num_envs": 8,
+            "updates_per_step": 0.25,
+            "random_steps": 20_000,
+            "n_step": 3,
             "reward_scale": 0.1,
+            "exploration_noise": 0.2,
             "remake_envs": True,
-            "eval_every": 10_000,
+            "eval_every": 20_000,
         },
     ),
     "LunarLanderContinuous-v3": Preset(
