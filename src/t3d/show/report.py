@@ -190,10 +190,9 @@ def _verdict(records: dict[str, list[Record]]) -> Record:
                 f"eval, record and load take that one."
             )
         quarter = max(1, len(evaluations) // 4)
-        ends = [float(np.mean([r["mean"] for r in part])) for part in (
-            evaluations[-2 * quarter : -quarter], evaluations[-quarter:]
-        )]  # fmt: skip
-        if len(evaluations) >= 8 and ends[1] - ends[0] > 0.1 * rise:
+        parts = evaluations[-2 * quarter : -quarter], evaluations[-quarter:]
+        before, after = (float(np.mean([r["mean"] for r in part])) for part in parts)
+        if len(evaluations) >= 8 and after - before > 0.1 * rise:
             said.append("It still rose at the end: more steps may give more.")
     if last.get("cut_off", 0) > 0.05:
         said.append(
