@@ -329,7 +329,6 @@ def _strip(memory: ReplayBuffer, traced: Traced, agent: T3D, example: int) -> di
         "state": numbers(state[:, :12]),
         "action": numbers(batch.action),
         "reward": numbers(batch.reward),
-        "done": numbers(batch.done),
     }
 
 

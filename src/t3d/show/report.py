@@ -134,7 +134,7 @@ def _run(folder: RunFolder) -> Record:
 
 
 _TRAIN = (
-    *("critic_loss", "actor_loss", "mean_Q", "updates"),
+    *("critic_loss", "actor_loss", "mean_Q"),
     *("exploration", "saturation", "steps_per_second"),
 )
 
