@@ -101,7 +101,7 @@ def evaluate(
     agent = load(run, which=which)
     played = make(env or config.env, config)
     try:
-        return play_episodes(agent.select_action, played, episodes, seed, purpose="test")
+        return play_episodes(agent.select_action, played, range(episodes), seed, purpose="test")
     finally:
         played.close()
 

@@ -9,6 +9,7 @@ import json
 import math
 from dataclasses import dataclass
 from difflib import get_close_matches
+from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from t3d.errors import T3DError
@@ -37,6 +38,22 @@ class Config:
 
     # How to play.
     num_envs: int = _knob(1, "environments that play at once", least=1, most=4096)
+    collectors: int | None = _knob(
+        None,
+        "Ray collectors that play beside the learner, num_envs each; none to play here",
+        least=1,
+        most=10_000,
+    )
+    staleness: int = _knob(
+        100,
+        "steps that each environment of a collector may be ahead of learning; 0 plays in step",
+        least=0,
+        most=10**6,
+    )
+    ray: str = _knob("local", "Ray cluster for them: its address, auto, or local to start one here")
+    collector_cpus: float = _knob(
+        1.0, "CPUs of the cluster that each of them takes", above=0, most=1024
+    )
     env_backend: Literal["inline", "processes", "envpool"] = _knob(
         "inline", "where environments play: here, each in a process, or in EnvPool, if it has them"
     )
@@ -164,6 +181,11 @@ class Config:
                 raise T3DError(f"unknown knob {name!r}{did_you_mean(name, knob_types)}")
         return cls(**values)
 
+    @property
+    def all_envs(self) -> int:
+        """Environments that play at once, those of all collectors together."""
+        return self.num_envs * (self.collectors or 1)
+
     def to_json(self) -> str:
         """The config as readable JSON."""
         return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
@@ -188,6 +210,10 @@ def knob_range(field: "dataclasses.Field[Any]") -> str:
 def _checked(field: "dataclasses.Field[Any]", kind: Any, value: Any) -> Any:
     """The value as the knob's type and in its range, or an error that says which knob and why."""
     name = field.name
+    if get_origin(kind) is UnionType:  # a knob that may be left out
+        if value is None:
+            return None
+        kind = get_args(kind)[0]
     if hasattr(value, "tolist"):  # numbers and arrays of NumPy are as good as Python's
         value = value.tolist()
     if get_origin(kind) is Literal:

@@ -35,6 +35,7 @@ from safetensors.numpy import load_file
 import t3d
 from conftest import TINY
 from t3d.cli import main
+from t3d.play.collect import Collector
 from t3d.run import checkpoint, health
 from t3d.run.folder import RunFolder
 from t3d.run.train import Run
@@ -623,7 +624,8 @@ def lost_workers(count: int, folder: Path) -> Iterator[Case]:
     config = t3d.Config.from_dict(knobs | {"env": "broken_envs:Numbered"})
     run = Run.start(config, "broken_envs:Numbered", RunFolder(folder / "run"), about={})
     chance = random.Random(9)
-    workers: Any = run.environments.vector
+    assert isinstance(run.collector, Collector)
+    workers: Any = run.collector.environments.vector
     try:
         for number in range(count):
             for _ in range(chance.randrange(1, 20)):

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from t3d import Config, ReplayBuffer, T3DError
-from t3d.play.collect import Collector
+from t3d.play.collect import Collector, mean_noise
 from t3d.play.envs import make
 from t3d.play.evaluate import evaluate
 from t3d.play.vector import Environments
@@ -152,14 +152,14 @@ def test_evaluation_repeats_itself_and_adds_no_noise() -> None:
         actions.append(states[:, :1].copy())
         return states[:, :1]
 
-    one = evaluate(policy, env, 3, seed=5)
-    again = evaluate(policy, env, 3, seed=5)
+    one = evaluate(policy, env, range(3), seed=5)
+    again = evaluate(policy, env, range(3), seed=5)
     assert (one.returns, one.lengths) == (again.returns, again.lengths)
     assert len(one.returns) == 3
     assert one.lengths == [200, 200, 200]
     assert one.mean == pytest.approx(sum(one.returns) / 3)
-    assert evaluate(policy, env, 3, seed=6).returns != one.returns
-    assert evaluate(policy, env, 3, seed=5, purpose="test").returns != one.returns
+    assert evaluate(policy, env, range(3), seed=6).returns != one.returns
+    assert evaluate(policy, env, range(3), seed=5, purpose="test").returns != one.returns
 
 
 def test_evaluation_discounts_from_the_first_state_on() -> None:
@@ -173,7 +173,7 @@ def test_evaluation_discounts_from_the_first_state_on() -> None:
         rewards.append(-(angle**2 + 0.1 * state[0, 2] ** 2))
         return np.zeros((1, 1), np.float32)
 
-    score = evaluate(policy, env, 2, seed=5, discount=0.9)
+    score = evaluate(policy, env, range(2), seed=5, discount=0.9)
     for i in range(2):
         np.testing.assert_array_equal(score.starts[i], states[200 * i])
         by_hand = sum(0.9**k * reward for k, reward in enumerate(rewards[200 * i : 200 * i + 200]))
@@ -194,7 +194,7 @@ def test_the_noise_that_is_reported_is_the_noise_that_is_played() -> None:
     collector, found = Collector(environments, config), []
     memory = ReplayBuffer(100, 3, 1)
     for _ in range(14):
-        found.append(collector.noise())
+        found.append(mean_noise(config, collector.steps))
         collector.step(lambda s: s[:, :1], memory)
     environments.close()
     assert found[:3] == pytest.approx([1, 1, 0.5])

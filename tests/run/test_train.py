@@ -496,7 +496,7 @@ def test_a_memory_that_does_not_fit_is_refused_with_the_largest_that_does(
     # What is not going to be filled needs no room, and a file needs no RAM.
     tiny(tmp_path / "short", capacity=10**6)
     config = t3d.Config(env="Pendulum-v1", replay_on_disk=True)
-    Run(config, "Pendulum-v1", RunFolder(tmp_path / "other")).environments.close()
+    Run(config, "Pendulum-v1", RunFolder(tmp_path / "other")).collector.close()
 
 
 def test_what_has_changed_since_the_checkpoint_is_said(

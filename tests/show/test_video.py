@@ -27,7 +27,7 @@ def test_a_film_shows_the_whole_episode(tmp_path: Path) -> None:
         assert np.abs(first - np.asarray(pictures.convert("L"), int)).max() > 100  # it moved
     # It is the first episode that `t3d eval` plays for this seed.
     env = make("Pendulum-v1", config)
-    assert evaluate(agent.select_action, env, 1, seed=3, purpose="test").returns == [total]
+    assert evaluate(agent.select_action, env, range(1), seed=3, purpose="test").returns == [total]
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,7 @@ class ReplayBuffer:
         state_dtype: DTypeLike = np.float32,
         *,
         num_envs: int = 1,
+        apart: int | None = None,
         frame_stack: int = 1,
         frame_size: int | None = None,
         file: BinaryIO | None = None,
@@ -82,19 +83,21 @@ class ReplayBuffer:
         """Reserve room. `state_dtype` is float32, or uint8 for images.
 
         A state may begin with a stack of `frame_stack` frames, the oldest first, of `frame_size`
-        numbers each (by default, the whole state is that stack). With a `file`, the
-        observations are there instead of in RAM.
+        numbers each (by default, the whole state is that stack). Two rows of an environment are
+        at most `apart` rows apart, by default as many as there are environments. With a `file`,
+        the observations are there instead of in RAM.
         """
         if capacity < 1:
             raise T3DError(f"capacity is {capacity}; expected at least 1")
         self.capacity = capacity
         self.state_shape = (state_shape,) if isinstance(state_shape, int) else tuple(state_shape)
         self.num_envs = num_envs
+        self.apart = apart or num_envs
         self.frame_stack = frame_stack
         size = math.prod(self.state_shape)
         self._frame = size // frame_stack if frame_size is None else frame_size
         # The oldest transitions need frames of rows before them, which have to be there still.
-        self.room = capacity + (frame_stack - 1) * num_envs
+        self.room = capacity + (frame_stack - 1) * self.apart
         if 2 * self.room > np.iinfo(np.int32).max:
             raise T3DError(
                 f"capacity is {capacity}; expected at most {2**30 - 1:,} with all frames"
@@ -122,6 +125,7 @@ class ReplayBuffer:
         capacity: int,
         num_envs: int = 1,
         file: BinaryIO | None = None,
+        apart: int | None = None,
     ) -> "ReplayBuffer":
         """A memory of states of a layout."""
         return cls(
@@ -130,6 +134,7 @@ class ReplayBuffer:
             action_dim,
             layout.dtype,
             num_envs=num_envs,
+            apart=apart,
             frame_stack=layout.frame_stack,
             frame_size=layout.frame_size,
             file=file,
@@ -267,7 +272,7 @@ class ReplayBuffer:
             raise T3DError(f"state is not a stack of {self.frame_stack} frames; expected {rule}")
         # How many rows ago an environment's last one was; its frames must not be overwritten yet.
         ago = [(self.added - 1 - row) % self.room + 1 for row in map(self._last.__getitem__, envs)]
-        if any(n > self.num_envs and self._last[env] >= 0 for n, env in zip(ago, envs)):
+        if any(n > self.apart and self._last[env] >= 0 for n, env in zip(ago, envs)):
             raise T3DError("with a frame stack, all environments must add a row in each round")
         return state[:, older:], after[:, older:], continues
 

@@ -299,6 +299,25 @@ class T3D:
         for name, stream in streams.items():
             setattr(self, name, stream)
 
+    def _acts_with(self) -> list[Tensor]:
+        encoder = self.critic.encoder.parameters() if self.layout.images else ()
+        seen = self.normalizer
+        return [*self.actor.parameters(), *encoder, seen.shift, seen.scale, seen.most]
+
+    def weights(self) -> NDArray[Any]:
+        """All that `select_action` computes with and learning changes, as one array."""
+        parts = [part.detach().reshape(-1).to("cpu", self.dtype) for part in self._acts_with()]
+        joined: NDArray[Any] = torch.cat(parts).numpy()
+        return joined
+
+    @torch.no_grad()
+    def load_weights(self, weights: NDArray[Any]) -> None:
+        """Act as the agent that `weights` is from."""
+        parts = self._acts_with()
+        given = torch.split(torch.from_numpy(weights.copy()), [part.numel() for part in parts])
+        for part, values in zip(parts, given):
+            part.copy_(values.view_as(part))
+
     def to_bytes(self) -> bytes:
         """The whole agent as a safetensors file."""
         about = {

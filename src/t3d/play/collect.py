@@ -45,18 +45,33 @@ class Episode(NamedTuple):
     total: float  # its undiscounted return
 
 
+class News(NamedTuple):
+    """Something that went wrong while playing, and was mended."""
+
+    kind: str  # of its line in metrics.jsonl
+    facts: dict[str, Any]
+    text: str
+
+
 class Collector:
     """Plays N environments with a policy and stores what happens."""
 
-    def __init__(self, environments: Environments, config: Config) -> None:
+    def __init__(
+        self, environments: Environments, config: Config, stream: tuple[int, ...] = ()
+    ) -> None:
+        """Collectors of one run share its random streams, unless each has a `stream` of its own."""
         self.environments = environments
         self.config = config
         self.steps = 0  # environment steps played, over all environments
         self.length = np.zeros(environments.num_envs, np.int64)
         self.total = np.zeros(environments.num_envs, np.float64)
         self.chosen: Array | None = None  # actions that a broken environment has not played
-        self.random_actions = generator(config.seed, "random-actions")
-        self.exploration = generator(config.seed, "exploration")
+        self.random_actions = generator(config.seed, "random-actions", *stream)
+        self.exploration = generator(config.seed, "exploration", *stream)
+        # Who shares them draws for all environments, and takes the rows of its own.
+        first = 0 if stream else environments.first
+        self._drawn = environments.num_envs if stream else config.all_envs
+        self._mine = slice(first, first + environments.num_envs)
         self._half_range = (environments.high - environments.low) / 2
         for name in ("exploration_noise", "exploration_final"):
             given = len(getattr(config, name))
@@ -68,34 +83,47 @@ class Collector:
     def _act(self, policy: Policy) -> Array:
         """Random actions first, to fill the memory; then the policy's with noise."""
         low, high = self.environments.low, self.environments.high
-        shape = (self.environments.num_envs, len(low))
+        shape = (self._drawn, len(low))
         if self.steps < self.config.random_steps:
-            return self.random_actions.uniform(low, high, shape).astype(np.float32)
+            drawn = self.random_actions.uniform(low, high, shape)
+            return drawn[self._mine].astype(np.float32)
         # One draw per environment and per dimension.
-        noise = self.exploration.standard_normal(shape, np.float32)
+        noise = self.exploration.standard_normal(shape, np.float32)[self._mine]
         if self.config.exploration == "ou":
             self.drift += noise - np.float32(self.config.exploration_pull) * self.drift
             noise = self.drift.copy()
-        noise *= self._noise_scale()
+        noise *= self._half_range * noise_scale(self.config, self.steps)
         noise += policy(self.environments.state)
         if not all_finite(noise):
             raise DivergedError("its action is not finite")
         return noise.clip(low, high, out=noise)
 
-    def _noise_scale(self) -> Array:
-        """The noise's standard deviation at this step, in the action's own units."""
-        scale = np.array(self.config.exploration_noise, np.float32)
-        if self.config.exploration_steps:
-            learning = self.steps - self.config.random_steps
-            share = np.float32(min(1.0, learning / self.config.exploration_steps))
-            scale = scale + share * (np.array(self.config.exploration_final, np.float32) - scale)
-        return self._half_range * scale
+    def reset(self) -> None:
+        """Begin the first episode of every environment."""
+        self.environments.reset()
 
-    def noise(self) -> float:
-        """The same in half-ranges, the mean over dimensions; 1 while actions are random."""
-        if self.steps < self.config.random_steps:
-            return 1.0
-        return float(np.mean(self._noise_scale() / self._half_range))
+    @property
+    def state(self) -> Array:
+        """Where the environments of the last step stand now."""
+        return self.environments.state
+
+    @property
+    def lost(self) -> list[int]:
+        """Environments that could not go on from where a checkpoint left them."""
+        return self.environments.lost
+
+    def take_news(self) -> list[News]:
+        """Environments whose process was lost since this was asked last, and is another now."""
+        news = []
+        for index, why in self.environments.vector.take_restarts():
+            env, episode = self.environments.first + index, int(self.environments.episode[index])
+            text = f"the process of environment {env} {why} and was restarted"
+            news.append(News("restart", {"env": env, "episode": episode, "why": why}, text))
+        return news
+
+    def measured(self) -> dict[str, float]:
+        """What to write beside how learning goes. Here there is nothing."""
+        return {}
 
     def step(
         self,
@@ -137,7 +165,8 @@ class Collector:
         episodes = []
         for i in np.flatnonzero(terminated | truncated):
             number = int(self.environments.episode[i]) - 1  # by now the next has begun
-            episodes.append(Episode(int(i), number, int(self.length[i]), float(self.total[i])))
+            env = self.environments.first + int(i)
+            episodes.append(Episode(env, number, int(self.length[i]), float(self.total[i])))
             self.length[i], self.total[i], self.drift[i] = 0, 0, 0
         return episodes
 
@@ -165,8 +194,26 @@ class Collector:
         self.total = arrays["total"].copy()
         self.drift = arrays["drift"].copy()
         self.chosen = arrays["chosen"].copy() if arrays["chosen"].size else None
-        self.length[self.environments.lost] = 0
-        self.total[self.environments.lost] = 0
-        self.drift[self.environments.lost] = 0
+        self.length[self.lost] = 0
+        self.total[self.lost] = 0
+        self.drift[self.lost] = 0
         set_generator_state(self.random_actions, arrays["random_actions"])
         set_generator_state(self.exploration, arrays["exploration"])
+
+    def close(self) -> None:
+        """End the environments."""
+        self.environments.close()
+
+
+def noise_scale(config: Config, steps: int) -> Array:
+    """The exploration's standard deviation at a step after the random ones, in half-ranges."""
+    scale = np.array(config.exploration_noise, np.float32)
+    if config.exploration_steps:
+        share = np.float32(min(1.0, (steps - config.random_steps) / config.exploration_steps))
+        scale = scale + share * (np.array(config.exploration_final, np.float32) - scale)
+    return scale
+
+
+def mean_noise(config: Config, steps: int) -> float:
+    """The same as one number, the mean over dimensions; 1 while actions are random."""
+    return 1.0 if steps < config.random_steps else float(np.mean(noise_scale(config, steps)))

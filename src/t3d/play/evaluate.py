@@ -1,6 +1,6 @@
 """Noiseless episodes, apart from training."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -37,20 +37,20 @@ class Score(NamedTuple):
 def evaluate(
     policy: Policy,
     env: GuardedEnv,
-    episodes: int,
+    episodes: Iterable[int],
     seed: int,
     purpose: Literal["evaluation", "test"] = "evaluation",
     discount: float = 1.0,
     stop: Callable[[], bool] = lambda: False,
 ) -> Score:
-    """Play full episodes without noise.
+    """Play some full episodes without noise, by their numbers.
 
     Episode k is reset with a seed derived from (seed, purpose, k): the same call plays the same
     episodes. Training picks its best agent on "evaluation" episodes; "test" episodes are ones
     that nothing was picked on. Once `stop` says so, it breaks off and returns what it has.
     """
     score = Score([], [], [], [], [])
-    for episode in range(episodes):
+    for episode in episodes:
         state, _ = env.reset(seed=derived_seed(seed, purpose, episode))
         start, total, discounted, length = state.copy(), 0.0, 0.0, 0
         terminated = truncated = False

@@ -80,10 +80,12 @@ class Environments:
 
     Episode k of environment i is reset with a seed derived from (run seed, i, k), so any
     episode can be played again from that seed and its actions, which are kept until it ends.
+    They are numbered from `first` on, which matters where others play elsewhere.
     """
 
-    def __init__(self, source: EnvSource, config: Config) -> None:
-        makers = [Maker(source, config, index) for index in range(config.num_envs)]
+    def __init__(self, source: EnvSource, config: Config, first: int = 0) -> None:
+        self.first = first
+        makers = [Maker(source, config, first + index) for index in range(config.num_envs)]
         self.vector: InProcess | Workers
         if config.env_backend == "processes":
             self.vector = Workers(makers, config.env_deadline, config.env_restarts)
@@ -100,7 +102,7 @@ class Environments:
         self._broken: BrokenEnvironmentError | None = None  # at a reset, after a good step
 
     def _seed(self, index: int) -> int:
-        return derived_seed(self.seed, "reset", index, int(self.episode[index]))
+        return derived_seed(self.seed, "reset", self.first + index, int(self.episode[index]))
 
     def reset(self) -> None:
         """Begin the first episode of every environment."""

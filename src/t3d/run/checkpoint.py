@@ -35,6 +35,7 @@ from t3d.errors import T3DError
 from t3d.learn.replay import Block, ReplayBuffer
 from t3d.learn.t3d import T3D
 from t3d.play.collect import Collector
+from t3d.play.remote import Collectors
 from t3d.run.folder import Record, RunFolder, versions
 
 FORMAT = 2
@@ -57,7 +58,7 @@ def save(
     folder: RunFolder,
     agent: T3D,
     memory: ReplayBuffer,
-    collector: Collector,
+    collector: Collector | Collectors,
     progress: Progress,
     metrics: Record,
     keep: int,
@@ -125,7 +126,11 @@ def _sweep(folder: RunFolder) -> None:
 
 
 def _write_parts(
-    aside: Path, folder: RunFolder, agent: T3D, memory: ReplayBuffer, collector: Collector
+    aside: Path,
+    folder: RunFolder,
+    agent: T3D,
+    memory: ReplayBuffer,
+    collector: Collector | Collectors,
 ) -> Record:
     """All files but the manifest, and what it is to say of them."""
     arrays = {name: np.asarray(a, order="C") for name, a in collector.state_dict().items()}
@@ -266,14 +271,18 @@ def set_aside(damaged: Path) -> None:
 
 
 def load(
-    whole: Whole, folder: RunFolder, agent: T3D, memory: ReplayBuffer, collector: Collector
+    whole: Whole,
+    folder: RunFolder,
+    agent: T3D,
+    memory: ReplayBuffer,
+    collector: Collector | Collectors,
 ) -> Progress:
     """Put agent, memory and collector where the checkpoint was taken; returns the progress."""
     path, manifest = whole.path, whole.manifest
     load_learned(whole, agent, memory)
     with _reading(path):
         collector.load_state_dict(_arrays(path / "collector.safetensors"))
-        for env in collector.environments.lost:
+        for env in collector.lost:
             memory.end(env)
         if "best.safetensors" in manifest["files"]:
             files.replace(folder.best_agent, (path / "best.safetensors").read_bytes())

@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from functools import partial
 from math import isfinite
 from types import FrameType
-from typing import Protocol, SupportsFloat
+from typing import BinaryIO, Protocol, SupportsFloat
 
 import numpy as np
 import torch
@@ -21,9 +22,11 @@ from t3d.learn.engines import agent_class, engine_for, reference_threads
 from t3d.learn.replay import ReplayBuffer
 from t3d.learn.t3d import T3D
 from t3d.machine import available_memory
-from t3d.play.collect import Collector
-from t3d.play.envs import BrokenEnvironmentError, EnvSource, make
+from t3d.observation import Layout
+from t3d.play.collect import Collector, mean_noise
+from t3d.play.envs import BrokenEnvironmentError, EnvSource, Spaces, make
 from t3d.play.evaluate import evaluate
+from t3d.play.remote import Collectors
 from t3d.play.vector import Environments
 from t3d.run import checkpoint, health
 from t3d.run.folder import Lock, MetricsFile, Record, RunFolder
@@ -49,29 +52,29 @@ class Run:
         """Build everything in memory. Nothing is written yet: bad input leaves no trace."""
         self.folder = folder
         self.watchers: list[Watcher] = []
-        self.environments = Environments(source, config)
+        self.evaluation_env = make(source, config)
         try:
-            low, high = self.environments.low, self.environments.high
-            layout = self.environments.layout
-            engine, self.why_this_engine = engine_for(config, layout)
+            self.spaces = spaces = Spaces.of(self.evaluation_env)
+            engine, self.why_this_engine = engine_for(config, spaces.layout)
             # What it turned out to be: a resumed run goes on with the same.
             self.config = config = dataclasses.replace(config, engine=engine)
-            agent = agent_class(engine)
-            self.agent: T3D = agent(layout, low, high, config)
+            self.agent: T3D = agent_class(engine)(*spaces, config)
             # Mapped into memory, a file stays until that goes, also when it is closed.
             with files.scratch(folder.path) if config.replay_on_disk else nullcontext() as file:
-                self.memory = ReplayBuffer.of(
-                    layout, len(low), config.capacity, config.num_envs, file
-                )
+                self.memory = memory_for(spaces.layout, len(spaces.low), config, file)
             self._need_memory()
-            self.collector = Collector(self.environments, config)
-            self.evaluation_env = make(source, config)
+            self.collector: Collector | Collectors
+            if config.collectors:
+                player = partial(_player, config)
+                self.collector = Collectors(source, config, spaces, self.agent, player)
+            else:
+                self.collector = Collector(Environments(source, config), config)
         except MemoryError as error:
-            self.environments.close()
+            self.evaluation_env.close()
             advice = "lower capacity, hidden or batch_size"
             raise T3DError(f"the run does not fit into memory: {error}; {advice}") from error
         except BaseException:
-            self.environments.close()
+            self.evaluation_env.close()
             raise
         self.best_mean: float | None = None
         self.best_step = 0
@@ -82,6 +85,8 @@ class Run:
         self._unfinished: Callable[[], dict[str, SupportsFloat]] | None = None
         self.seconds = 0.0  # spent by the processes before this one
         self.not_bit_exact: list[str] = []  # what makes this run differ from an uninterrupted one
+        if config.collectors and config.staleness:
+            self.not_bit_exact.append("collectors play at their own speed")
         self.notes: list[str] = []  # what whoever resumes the run should know
         self._lock: Lock | None = None
 
@@ -97,7 +102,7 @@ class Run:
         """A new run in a new folder; `waiting` is called if the agent takes long to prepare."""
         run = cls(config, source, folder)
         try:
-            run.environments.reset()
+            run.collector.reset()
             run.agent.prepare(waiting)
             files.need_room(folder.path, run.disk_bytes(), "what this run keeps")
             folder.create(run.config, about)
@@ -110,7 +115,7 @@ class Run:
 
     def memory_bytes(self) -> int:
         """What the replay memory will take, but for one more observation per episode."""
-        rows = min(self.config.capacity, self.config.steps) + self.config.num_envs
+        rows = min(self.config.capacity, self.config.steps) + self.config.all_envs
         return rows * self.memory.row_bytes
 
     def _need_memory(self) -> None:
@@ -157,7 +162,7 @@ class Run:
             run.agent.prepare(waiting)
             if whole is None:  # it stopped before its first checkpoint
                 folder.best_agent.unlink(missing_ok=True)
-                run.environments.reset()
+                run.collector.reset()
                 run._open(metrics_bytes=0)
                 return run
             progress = checkpoint.load(whole, folder, run.agent, run.memory, run.collector)
@@ -171,10 +176,13 @@ class Run:
         if not run.metrics.is_as(whole.manifest["metrics"]):
             run.notes.append(f"{folder.metrics_path} is not what it was at step {done:,}")
         differences = checkpoint.differences(whole.manifest, run.agent)
-        differences += [
-            f"environment {index} is not deterministic: it begins a new episode"
-            for index in run.environments.lost
-        ]
+        if config.collectors and config.staleness:
+            run.notes.append("the collectors begin new episodes")
+        else:
+            differences += [
+                f"environment {index} is not deterministic: it begins a new episode"
+                for index in run.collector.lost
+            ]
         run.not_bit_exact = progress.not_bit_exact
         run.not_bit_exact += [f"at step {done:,} {what}" for what in differences]
         if differences:
@@ -199,7 +207,7 @@ class Run:
         self._speed_from = (self._started, self.collector.steps)
 
     def _set_threads(self) -> None:
-        threads = reference_threads(self.config, self.environments.layout)
+        threads = reference_threads(self.config, self.spaces.layout)
         torch.set_num_threads(threads)  # PyTorch counts them per thread
 
     def loop(self, stop: Callable[[], bool] = lambda: False) -> bool:
@@ -231,12 +239,11 @@ class Run:
         """One step in every environment, and the updates that are due after it."""
         before = self.collector.steps
         ended = self.collector.step(self.agent.select_action, self.memory, self._beside)
-        self.agent.observe(self.environments.state)
-        for index, why in self.environments.vector.take_restarts():
-            facts = {"env": index, "episode": int(self.environments.episode[index]), "why": why}
-            self.record("restart", facts)
-            what = f"the process of environment {index} {why} and was restarted"
-            self.not_bit_exact.append(f"at step {self.collector.steps:,} {what}")
+        if self.collector.steps > before:
+            self.agent.observe(self.collector.state)
+        for kind, facts, text in self.collector.take_news():
+            self.record(kind, facts)
+            self.not_bit_exact.append(f"at step {self.collector.steps:,} {text}")
         for env, number, length, total in ended:
             facts = {"env": env, "episode": number, "length": length, "return": total}
             self.record("episode", facts)
@@ -316,8 +323,12 @@ class Run:
         """
         self.finish()
         episodes, seed = self.config.eval_episodes, self.config.seed
-        policy, discount = self.agent.select_action, self.config.discount
-        score = evaluate(policy, self.evaluation_env, episodes, seed, discount=discount, stop=stop)
+        policy, discount, score = self.agent.select_action, self.config.discount, None
+        if isinstance(self.collector, Collectors):
+            score = self.collector.evaluate(episodes, seed, discount, stop)
+        if score is None:
+            numbers, env = range(episodes), self.evaluation_env
+            score = evaluate(policy, env, numbers, seed, discount=discount, stop=stop)
         if stop():
             return
         # What the critic expects where episodes begin, and what came of it, both discounted.
@@ -351,10 +362,10 @@ class Run:
         speed = {"steps_per_second": (steps - steps_before) / max(now - before, 1e-9)}
         counts = {"updates": self.agent.updates, "memory": len(self.memory)}
         played = {
-            "exploration": self.collector.noise(),
+            "exploration": mean_noise(self.config, steps),
             "saturation": health.saturation(self.agent, self.memory),
         }
-        self.record("train", counts | facts | played | speed)
+        self.record("train", counts | facts | played | speed | self.collector.measured())
         if self.agent.updates:
             found = health.warnings(self.agent, self.memory, self.config, facts | played)
             for name, text in found:
@@ -406,11 +417,26 @@ class Run:
                 self.finish()
 
     def _let_go(self) -> None:
-        self.environments.close()
+        self.collector.close()
         self.evaluation_env.close()
         if self._lock:
             self._lock.release()
             self._lock = None
+
+
+def memory_for(
+    layout: Layout, action_dim: int, config: Config, file: BinaryIO | None
+) -> ReplayBuffer:
+    """Room for what all environments play. Those of collectors do not quite take turns."""
+    apart = config.all_envs * (1 + (config.staleness if config.collectors else 0))
+    return ReplayBuffer.of(layout, action_dim, config.capacity, config.all_envs, file, apart)
+
+
+def _player(config: Config, spaces: Spaces) -> T3D:
+    """An agent for a collector, which gets its weights from the one that learns."""
+    engine, _ = engine_for(config, spaces.layout)
+    torch.set_num_threads(reference_threads(config, spaces.layout))
+    return agent_class(engine)(*spaces, config)
 
 
 class StopSignal:

@@ -25,7 +25,7 @@ from t3d.learn.replay import ReplayBuffer
 from t3d.learn.t3d import T3D
 from t3d.run import checkpoint
 from t3d.run.folder import Record, RunFolder, versions
-from t3d.run.train import Run
+from t3d.run.train import Run, memory_for
 from t3d.show.html import numbers, packed, write_page
 from t3d.show.terminal import TerminalWatcher, say
 from t3d.show.trace import Change, Traced, step_lines, trace
@@ -120,8 +120,7 @@ def _loaded(path: str | Path) -> tuple[T3D, ReplayBuffer, Record]:
         try:
             agent = T3D.load(whole.path / "agent.safetensors", device="cpu")
             with files.scratch(folder.path) if config.replay_on_disk else nullcontext() as file:
-                sizes = agent.layout, agent.action_dim, config.capacity, config.num_envs
-                memory = ReplayBuffer.of(*sizes, file)
+                memory = memory_for(agent.layout, agent.action_dim, config, file)
             checkpoint.load_learned(whole, agent, memory)
             break
         except T3DError:

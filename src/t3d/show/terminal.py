@@ -72,6 +72,11 @@ class TerminalWatcher:
             what = f"the process of environment {record['env']} {record['why']}"
             say(self._console, f"step {self._step:,}: {what}; restarted, with a new episode")
             return
+        if record["kind"] == "collectors":
+            going = f"{record['playing']} of {record['of']} play"
+            what = f"collector {record['collector']} {record['why']}; {going}"
+            say(self._console, f"step {self._step:,}: {what}")
+            return
         if record["kind"] == "train":
             self._train = record
         else:

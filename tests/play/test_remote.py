@@ -1,0 +1,278 @@
+"""Collectors as Ray actors, on a real cluster of two nodes on this machine."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import t3d
+from conftest import TINY, metrics_without_time, same_bits
+from t3d.api import inspect
+from t3d.config import Config
+from t3d.errors import T3DError
+from t3d.play import cluster as clusters
+from t3d.play.remote import Collectors
+from t3d.run.folder import Record, RunFolder
+from t3d.run.train import Run
+
+ray = pytest.importorskip("ray")
+
+# One cluster for all of this file, in one process.
+pytestmark = [
+    pytest.mark.xdist_group("ray"),
+    # Ray leaves sockets and files to the collector of garbage.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """A head with room for four collectors, and a node with room for two."""
+    from ray.cluster_utils import Cluster
+
+    here = Path(__file__).parent
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(here), str(here.parent)])
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 4})
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()
+    if before is None:
+        del os.environ["PYTHONPATH"]
+    else:
+        os.environ["PYTHONPATH"] = before
+
+
+@pytest.fixture
+def at(cluster: Any) -> Iterator[str]:
+    """Its address; a run connects and leaves by itself."""
+    yield cluster.address
+    assert not ray.is_initialized()
+
+
+def tiny(run: Path, **knobs: Any) -> None:
+    t3d.train(knobs.pop("env", "Pendulum-v1"), run=run, quiet=True, **TINY | knobs)
+
+
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        {"engine": "fused", "overlap": True},
+        {"engine": "reference", "normalize_observations": True, "exploration": "ou"},
+        {"engine": "reference", "env": "seeing_envs:Camera", "frame_stack": 2, "features": 6},
+    ],
+)
+def test_in_step_it_is_the_local_run_to_the_bit(
+    tmp_path: Path, at: str, knobs: dict[str, Any]
+) -> None:
+    tiny(tmp_path / "here", num_envs=4, **knobs)
+    remote = {"num_envs": 2, "collectors": 2, "staleness": 0, "ray": at}
+    tiny(tmp_path / "there", **remote, **knobs)
+    here, there = inspect(tmp_path / "here"), inspect(tmp_path / "there")
+    assert here["digest"] == there["digest"]
+    assert there["bit_exact"]
+    # Also if it is stopped in between.
+    tiny(tmp_path / "stopped", **remote | knobs | {"steps": 28})
+    t3d.resume(tmp_path / "stopped", steps=60, quiet=True)
+    assert same_bits(tmp_path / "here", tmp_path / "stopped")
+
+
+class Ticks:
+    """Keeps, after every step, how many steps and updates there were."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.steps: list[int] = []
+        self.updates: list[int] = []
+
+    def tick(self, step: int) -> None:
+        self.run.finish()
+        self.steps.append(step)
+        self.updates.append(self.run.agent.updates)
+
+    def record(self, record: Record) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def start(folder: Path, **knobs: Any) -> Run:
+    knobs = {"steps": 3000, "random_steps": 100, "hidden": (8, 8), "batch_size": 8} | knobs
+    knobs = {"max_episode_steps": 50, "eval_every": 0, "eval_episodes": 1, "threads": 1} | knobs
+    config = Config(**{"env": "Pendulum-v1", **knobs})
+    return Run.start(config, config.env, RunFolder(folder), about={})
+
+
+@pytest.mark.parametrize("ratio", [1.0, 0.3, 2.5])
+def test_the_limiter_keeps_the_ratio_over_any_thousand_steps(
+    tmp_path: Path, at: str, ratio: float
+) -> None:
+    with closing(
+        start(tmp_path / "run", collectors=3, num_envs=2, ray=at, updates_per_step=ratio)
+    ) as run:
+        ticks = Ticks(run)
+        run.watchers.append(ticks)
+        assert run.loop()
+        steps, updates = np.array(ticks.steps), np.array(ticks.updates)
+    assert updates[-1] == int((3000 - 100) * ratio + 1e-9)
+    first = np.searchsorted(steps, 100)
+    ends = np.searchsorted(steps, steps + 1000)
+    windows = [(i, j) for i, j in enumerate(ends) if i >= first and j < len(steps)]
+    assert len(windows) > 500
+    for i, j in windows:
+        got = (updates[j] - updates[i]) / (steps[j] - steps[i])
+        assert got == pytest.approx(ratio, rel=0.01)
+
+
+def test_nothing_is_older_than_staleness_allows(tmp_path: Path, at: str) -> None:
+    """Though some collectors are ten times as slow as others."""
+    knobs = {"env": "slow_envs:uneven", "collectors": 4, "staleness": 8, "ray": at}
+    with closing(start(tmp_path / "run", steps=2000, log_every=100, **knobs)) as run:
+        assert run.loop()
+        assert isinstance(run.collector, Collectors)
+        assert run.collector.received.sum() == run.collector.steps >= 2000
+    oldest = [record["staleness_max"] for record in RunFolder(tmp_path / "run").metrics("train")]
+    assert 8 <= max(oldest) <= 8 * 4
+
+
+def pids(collectors: Collectors) -> list[int]:
+    tell = [a.__ray_call__.remote(lambda _: os.getpid()) for a in collectors._actors]
+    found: list[int] = ray.get(tell)
+    return found
+
+
+def test_a_killed_collector_and_a_killed_node_cost_no_more_than_their_episodes(
+    tmp_path: Path, at: str, cluster: Any
+) -> None:
+    node = cluster.add_node(num_cpus=2)
+    cluster.wait_for_nodes()
+    preset = t3d.presets.resolve("Pendulum-v1")[1]
+    config = Config(**vars(preset) | {"collectors": 6, "ray": at, "env_restarts": 3, "threads": 1})
+    with closing(Run.start(config, config.env, RunFolder(tmp_path / "run"), about={})) as run:
+        collectors = run.collector
+        assert isinstance(collectors, Collectors)
+        ticks = Ticks(run)
+        run.watchers.append(ticks)
+        assert not run.loop(lambda: collectors.steps > 2000)
+        os.kill(pids(collectors)[0], signal.SIGKILL)
+        assert not run.loop(lambda: collectors.steps > 4000)
+        cluster.remove_node(node, allow_graceful=False)
+        assert run.loop()
+        assert collectors.received.sum() == collectors.steps
+        assert run.memory.added == collectors.steps
+        assert run.agent.updates == collectors.steps - config.random_steps
+        assert (np.diff(ticks.steps) <= 1).all()
+        assert run.best_mean is not None
+        assert run.best_mean > -300
+    news = list(RunFolder(tmp_path / "run").metrics("collectors"))
+    dead = [record for record in news if "was lost" in record["why"]]
+    assert dead[0]["collector"] == 0
+    assert any(record["collector"] == 0 and record["why"] == "is back" for record in news)
+    assert min(record["playing"] for record in dead) <= 4
+    assert len({record["collector"] for record in dead}) >= 3
+    # No episode of a dead collector is counted twice or joined with the next.
+    episodes = list(RunFolder(tmp_path / "run").metrics("episode"))
+    assert len({(r["env"], r["episode"]) for r in episodes}) == len(episodes)
+    assert all(r["length"] == 200 for r in episodes)
+    said = inspect(tmp_path / "run")["not_bit_exact"]
+    assert said[0] == "collectors play at their own speed"
+
+
+def test_steps_that_are_lost_on_the_way_are_noticed(tmp_path: Path, at: str) -> None:
+    with closing(start(tmp_path / "run", collectors=1, ray=at)) as run:
+        collectors = run.collector
+        assert isinstance(collectors, Collectors)
+        run.step()
+        collectors._ask(0, 3)  # and nobody takes what comes of it
+        with pytest.raises(T3DError, match=r"collector 0 sent step .* lost or doubled"):
+            run.loop()
+
+
+def test_a_collector_that_hangs_is_restarted(tmp_path: Path, at: str) -> None:
+    with closing(start(tmp_path / "run", collectors=2, ray=at, env_deadline=2.0)) as run:
+        assert isinstance(run.collector, Collectors)
+        run.step()
+        stopped = pids(run.collector)[1]
+        os.kill(stopped, signal.SIGSTOP)
+        assert run.loop()
+        assert run.collector.received.sum() == run.collector.steps >= 3000
+    news = list(RunFolder(tmp_path / "run").metrics("collectors"))
+    assert news[0]["playing"] == 1
+    assert {record["collector"] for record in news} == {1}
+
+
+def test_a_killed_learner_goes_on_with_new_collectors(tmp_path: Path, at: str) -> None:
+    folder = tmp_path / "run"
+    script = (
+        "import t3d; t3d.train(run='run', collectors=2, steps=10**6, capacity=1000, eval_every=0,"
+        f"hidden=(8, 8), batch_size=8, checkpoint_every=500, random_steps=100, ray={at!r})"
+    )
+    learner = subprocess.Popen(
+        [sys.executable, "-c", script], cwd=tmp_path, stdout=subprocess.DEVNULL
+    )
+    while not list(folder.glob("checkpoints/step-*")):
+        assert learner.poll() is None
+        threading.Event().wait(0.1)
+    learner.kill()
+    learner.wait()
+    done = inspect(folder)["step"]
+    t3d.resume(folder, steps=done + 500, quiet=True)
+    found = inspect(folder)
+    assert found["step"] == done + 500
+    assert found["updates"] == done + 500 - 100
+    episodes = [(r["env"], r["episode"]) for r in metrics_without_time(folder) if "episode" in r]
+    assert len(set(episodes)) == len(episodes)
+
+
+@pytest.mark.parametrize(
+    ("knobs", "message"),
+    [
+        ({"ray": "127.0.0.1:1"}, r"no Ray cluster at 127.0.0.1:1: .*refused; start one with"),
+        ({"ray": "nonsense"}, "no Ray cluster at nonsense: "),
+        ({"collectors": 50}, "50 collectors of 1 CPUs need 50; the cluster has 4: take fewer"),
+        ({"collectors": 0}, "collectors is 0; expected a whole number at least 1"),
+        ({"env": "only_here:env"}, "cannot begin: no module 'only_here' .*; every node needs"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(
+    tmp_path: Path,
+    at: str,
+    knobs: dict[str, Any],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "only_here.py").write_text(
+        "import gymnasium\ndef env(): return gymnasium.make('Pendulum-v1')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(T3DError, match=message) as refused:
+        tiny(tmp_path / "run", **{"collectors": 2, "ray": at} | knobs)
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_other_versions_are_refused(
+    tmp_path: Path, at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(start(tmp_path / "run", collectors=1, ray=at)) as run:
+        assert isinstance(run.collector, Collectors)
+        with pytest.raises(T3DError, match=r"collector 0 has T3D 0\.0\.0, and this is .*same on"):
+            run.collector._begun(0, ("0.0.0", run.spaces))
+
+    # A cluster of another Ray cannot exist here.
+    def mismatch(*_: Any, **__: Any) -> None:
+        raise RuntimeError("Version mismatch: The cluster was started with:\n    Ray: 1.0\n")
+
+    monkeypatch.setattr(ray, "init", mismatch)
+    with pytest.raises(T3DError, match=r"not for us: Version mismatch: .* Ray: 1.0"):
+        clusters.connect(at, 1)
