@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from t3d import files
 from t3d.errors import T3DError
@@ -193,6 +194,9 @@ def _common_steps(env: str, runs: Sequence[Evaluated], notes: list[str]) -> list
     if len(steps) < 2 or steps[0] != 0:
         advice = "compare runs with the same --eval-every, above 0, that have trained a while"
         raise T3DError(f"the runs on {env} share no evaluations at step 0 and later; {advice}")
+    for run in runs:
+        if run.seconds[steps[-1]] <= 0:
+            raise T3DError(f"{run.path / 'metrics.jsonl'} does not say when it was evaluated")
     shortest = min(runs, key=lambda run: max(run.points))
     if steps[-1] < max(max(run.points) for run in runs):
         up_to = f"{env} is compared up to step {steps[-1]:,}, the last that all its runs share"
@@ -285,8 +289,8 @@ def show(found: Record, console: Console) -> None:
     if console.is_terminal:
         table = Table(*rows[0])
         for row in rows[1:]:
-            table.add_row(*row)
-        console.print(table, markup=False)
+            table.add_row(*map(Text, row))  # as they are: brackets are no markup
+        console.print(table)
     else:
         widths = [max(map(len, column)) for column in zip(*rows)]
         for row in rows:
@@ -295,3 +299,87 @@ def show(found: Record, console: Console) -> None:
         say(console, f"{label} against {first}: {beats['verdict']} (p = {beats['p']:.2g})")
     for note in found["notes"]:
         say(console, f"note: {note}")
+
+
+def write(found: Record, out: Path) -> Path:
+    """Keep all numbers as JSON; returns the file."""
+    path = Path(f"{plots.stem(out)}.json")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.replace(path, (json.dumps(found, indent=1) + "\n").encode())
+    except OSError as error:
+        raise T3DError(f"{path} cannot be written: {error.strerror or error}") from error
+    return path
+
+
+# Colours that people tell apart with any kind of sight (Okabe and Ito), and a mark for each.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_MARKS = "osD^vPX*"
+
+
+def draw(found: Record, out: Path) -> list[Path]:
+    """Draw the comparison as PNG and SVG; returns the files."""
+    figure = plots.new_figure(13, 7.4)
+    grid = figure.subplot_mosaic(
+        [["estimates", "profile", "improvement"], ["steps", "seconds", "legend"]]
+    )
+    envs, first = found["environments"], found["baseline"]
+    several = len(envs) > 1
+    score = "score (0 untrained, 1 best group)" if several else "evaluation return"
+    looks = [
+        {"color": _COLOURS[n % len(_COLOURS)], "marker": _MARKS[n % len(_MARKS)]}
+        for n in range(len(found["groups"]))
+    ]
+    count = len(found["groups"])
+    for number, (label, group) in enumerate(found["groups"].items()):
+        look = looks[number]
+        for row, name in enumerate(_ESTIMATES):
+            _bar(grid["estimates"], row + 0.7 * ((number + 0.5) / count - 0.5), group[name], look)
+        _line(grid["profile"], found["taus"], group["profile"], look)
+        _line(grid["steps"], found["steps"]["x"], group["by_steps"], look)
+        _line(grid["seconds"], found["seconds"]["x"], group["by_seconds"], look)
+        if label != first:
+            _bar(grid["improvement"], number, found["improvement"][label], look)
+        runs = sum(len(seeds) for seeds in group["runs"].values())
+        name = textwrap.fill(f"{label} ({runs} runs)", 48)
+        grid["legend"].plot([], [], label=name, lw=2, **look)
+    grid["estimates"].set_yticks(range(len(_ESTIMATES)), ["IQM", "median", "mean"])
+    grid["estimates"].invert_yaxis()
+    grid["estimates"].set(title="final score", xlabel=score)
+    grid["profile"].set(title="performance profile", xlabel=f"{score}, τ", ylim=(-0.02, 1.02))
+    grid["profile"].set_ylabel("share of runs above τ")
+    grid["improvement"].axvline(0.5, color="grey", lw=1, ls="--")
+    grid["improvement"].set(title="probability of improvement", xlim=(-0.03, 1.03))
+    grid["improvement"].set(ylim=(count - 0.4, 0.4), yticks=[])
+    grid["improvement"].set_xlabel(textwrap.fill(f"P(a run beats one of {first})", 44))
+    units = {"steps": "environment steps", "seconds": "wall-clock seconds"}
+    shares = {
+        "steps": "% of each environment's steps",
+        "seconds": "% of each environment's shortest run, in time",
+    }
+    titles = {"steps": "sample efficiency", "seconds": "wall clock"}
+    for name, title in titles.items():
+        unit = (shares if found[name]["percent"] else units)[name]
+        grid[name].set(title=title, xlabel=unit, ylabel=f"IQM of {score}")
+        grid[name].xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+    for name, axes in grid.items():
+        if name != "legend":
+            axes.grid(alpha=0.3)
+            axes.spines[["top", "right"]].set_visible(False)
+    grid["legend"].axis("off")
+    grid["legend"].legend(loc="upper left", frameon=False, borderaxespad=0)
+    told = f"{', '.join(envs)}. Score: {found['score']}. Bands and bars: 95 % bootstrap intervals."
+    grid["legend"].text(0, 0, textwrap.fill(told, 56), fontsize=9, va="bottom")
+    return plots.save(figure, out)
+
+
+def _bar(axes: "Axes", y: float, estimate: Record, look: Record) -> None:
+    """A value and its interval, lying."""
+    axes.plot([estimate["low"], estimate["high"]], [y, y], color=look["color"], lw=5, alpha=0.35)
+    axes.plot([estimate["value"]], [y], ls="", ms=7, **look)
+
+
+def _line(axes: "Axes", x: Sequence[float], curve: Record, look: Record) -> None:
+    """A curve and its band."""
+    axes.plot(x, curve["value"], lw=2, ms=5, markevery=20, **look)
+    axes.fill_between(x, curve["low"], curve["high"], color=look["color"], alpha=0.18, lw=0)

@@ -157,8 +157,7 @@ def new_figure(width: float, height: float) -> "Figure":
 
 def save(figure: "Figure", out: Path) -> list[Path]:
     """Write a picture as PNG and SVG; returns the files."""
-    stem = out.with_suffix("") if out.suffix in (".png", ".svg") else out
-    files = [Path(f"{stem}.png"), Path(f"{stem}.svg")]
+    files = [Path(f"{stem(out)}.png"), Path(f"{stem(out)}.svg")]
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(files[0], dpi=150)
@@ -166,3 +165,8 @@ def save(figure: "Figure", out: Path) -> list[Path]:
     except OSError as error:
         raise T3DError(f"{out} cannot be written: {error.strerror}") from error
     return files
+
+
+def stem(out: Path) -> Path:
+    """A file's name without its ending, if that is one of ours."""
+    return out.with_suffix("") if out.suffix in (".png", ".svg", ".json") else out
