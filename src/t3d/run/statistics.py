@@ -6,7 +6,7 @@ the resamples, stay.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,14 +14,6 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Scores = Sequence[Array]
 RESAMPLES = 2000
-
-
-class Estimate(NamedTuple):
-    """A value with its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
 
 
 def iqm(scores: Scores) -> Array:
@@ -63,22 +55,10 @@ def draw(stream: np.random.Generator, scores: Scores) -> list[Array]:
     return [stream.integers(size, size=(RESAMPLES, size)) for size in sizes]
 
 
-def resample(scores: Scores, draws: Sequence[Array]) -> list[Array]:
-    """The scores of every resample, (resamples, runs) per environment."""
-    return [runs[taken] for runs, taken in zip(scores, draws)]
-
-
-def interval(value: Array, resampled: Array) -> Estimate:
-    """The estimate whose interval is the middle 95 % of what resamples give."""
-    low, high = np.percentile(resampled, [2.5, 97.5])
-    return Estimate(float(value), float(low), float(high))
-
-
-def estimate(
-    statistic: Callable[[Scores], Array], scores: Scores, draws: Sequence[Array]
-) -> Estimate:
-    """A statistic of a group, with its stratified bootstrap interval."""
-    return interval(statistic(scores), statistic(resample(scores, draws)))
+def estimate(statistic: Callable[[Scores], Array], scores: Scores, draws: Sequence[Array]) -> Array:
+    """A statistic and its stratified bootstrap interval: the value, and the middle 95 %."""
+    resampled = statistic([runs[taken] for runs, taken in zip(scores, draws)])
+    return np.array([statistic(scores), *np.percentile(resampled, [2.5, 97.5])])
 
 
 def p_value(stream: np.random.Generator, scores: Scores, over: Scores) -> float:

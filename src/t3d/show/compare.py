@@ -3,12 +3,12 @@
 import json
 import os
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -18,7 +18,7 @@ from t3d.errors import T3DError
 from t3d.randomness import generator
 from t3d.run import statistics
 from t3d.run.folder import Record
-from t3d.run.statistics import Estimate
+from t3d.run.statistics import Array
 from t3d.show import plots
 from t3d.show.plots import Evaluated
 from t3d.show.terminal import say
@@ -26,83 +26,103 @@ from t3d.show.terminal import say
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Array = NDArray[Any]
 Group = dict[str, list[Evaluated]]  # the runs by environment
 
-_POINTS = 101  # of each curve
+_SHARES = np.linspace(0, 1, 101)  # where curves have points, if not at the evaluations
 _FEW = 5  # seeds; intervals from fewer are too narrow
 _SCORE = "mean return of the last 10 % of evaluations, at least one"
 _SCALE = (
     "0 is the mean return before training, 1 that of the best group, on each environment (if a"
     " group fell by more than any rose, -1 is that of the worst)"
 )
-_ESTIMATES = {"iqm": statistics.iqm, "median": statistics.median, "mean": statistics.mean}
+_ESTIMATES = {"IQM": statistics.iqm, "median": statistics.median, "mean": statistics.mean}
 
 
 def compare(arguments: Sequence[str]) -> Record:
-    """All numbers of a comparison: each group beside the others, and against the first."""
+    """All numbers of a comparison: each group by itself, and against the first."""
     groups, notes = _groups(arguments)
-    envs = _common(groups, notes)
-    facts: Record = {}
-    # By group, one array per environment: scores (runs,), and curves (points, runs).
-    scores: dict[str, list[Array]] = {label: [] for label in groups}
-    by_steps: dict[str, list[Array]] = {label: [] for label in groups}
-    by_seconds: dict[str, list[Array]] = {label: [] for label in groups}
-    for env in envs:
-        members = {label: group[env] for label, group in groups.items()}
-        runs = [run for each in members.values() for run in each]
-        steps = _common_steps(env, runs, notes)
-        last = steps[-max(1, len(steps) // 10) :]
-        until = {"steps": steps[-1], "seconds": min(run.seconds[steps[-1]] for run in runs)}
-        raw = {
-            label: np.array([np.mean([run.points[step] for step in last]) for run in each])
-            for label, each in members.items()
-        }
-        zero, unit = 0.0, 1.0
-        if len(envs) > 1:
-            zero = float(np.mean([run.points[0] for run in runs]))
-            unit = max(abs(float(returns.mean()) - zero) for returns in raw.values()) or 1.0
-        facts[env] = {"until": until, "scored_at": last, "zero": zero, "unit": unit}
-        for label, each in members.items():
-            scores[label].append((raw[label] - zero) / unit)
-            for curves, at in ((by_steps, "steps"), (by_seconds, "seconds")):
-                grid = np.linspace(0, until[at], _POINTS)
-                lines = [np.interp(grid, _when(run, at), list(run.points.values())) for run in each]
-                curves[label].append((np.stack(lines, axis=1) - zero) / unit)
+    envs = _common_envs(groups, notes)
+    steps = {env: _common_steps(env, _runs_on(env, groups), notes) for env in envs}
     _warn(groups, envs, notes)
-    every = np.concatenate([returns for each in scores.values() for returns in each])
+    several = len(envs) > 1
+    alike = all(each == steps[envs[0]] for each in steps.values())
+    facts, measured = {}, []
+    for env in envs:
+        fact, values = _measure(env, groups, steps[env], alike, several)
+        facts[env] = fact
+        measured.append(values)
+    # By group, one array per environment: scores (runs,), and curves (points, runs).
+    scores, by_steps, by_seconds = (
+        {label: [values[label][kind] for values in measured] for label in groups}
+        for kind in ("score", "steps", "seconds")
+    )
+    draws = {
+        label: statistics.draw(generator(0, "bootstrap", number), scores[label])
+        for number, label in enumerate(groups)
+    }
+    every = np.concatenate([runs for each in scores.values() for runs in each])
     margin = 0.03 * (np.ptp(every) or 1.0)
-    taus = np.linspace(every.min() - margin, every.max() + margin, _POINTS)
-
+    taus = np.linspace(every.min() - margin, every.max() + margin, len(_SHARES))
     told: Record = {}
-    draws = {}
-    for number, label in enumerate(groups):
-        mine = scores[label]
-        draws[label] = taken = statistics.draw(generator(0, "bootstrap", number), mine)
+    for label, group in groups.items():
+        mine, taken = scores[label], draws[label]
+        above = [partial(statistics.share_above, tau=tau) for tau in taus]
         told[label] = {
-            "runs": {env: _runs(groups[label][env], s) for env, s in zip(envs, mine)},
-            **{
-                name: statistics.estimate(statistic, mine, taken)._asdict()
-                for name, statistic in _ESTIMATES.items()
+            "scores": {
+                env: {str(run.seed): score for run, score in zip(group[env], runs.tolist())}
+                for env, runs in zip(envs, mine)
             },
-            "profile": _columns(
-                statistics.estimate(_above(tau), mine, taken) for tau in taus.tolist()
-            ),
+            **{n: _named(statistics.estimate(s, mine, taken)) for n, s in _ESTIMATES.items()},
+            "profile": _named([statistics.estimate(share, mine, taken) for share in above]),
             "by_steps": _curve(by_steps[label], taken),
             "by_seconds": _curve(by_seconds[label], taken),
         }
+    seconds = 100 if several else facts[envs[0]]["seconds"]
     return {
         "environments": facts,
         "score": _SCORE,
-        "scale": _SCALE if len(envs) > 1 else "returns as they are",
-        "resamples": statistics.RESAMPLES,
+        "scale": _SCALE if several else "returns as they are",
         "baseline": next(iter(groups)),
+        "resamples": statistics.RESAMPLES,
         "groups": told,
         "improvement": _improvements(scores, draws),
-        "taus": taus.tolist(),
-        "steps": _axis([fact["until"]["steps"] for fact in facts.values()]),
-        "seconds": _axis([fact["until"]["seconds"] for fact in facts.values()]),
         "notes": notes,
+        "taus": taus.tolist(),
+        # Where environments differ in how long they take, curves are drawn over shares of that.
+        "steps": {"x": steps[envs[0]] if alike else list(100 * _SHARES), "percent": not alike},
+        "seconds": {"x": list(seconds * _SHARES), "percent": several},
+    }
+
+
+def _measure(
+    env: str, groups: dict[str, Group], steps: list[int], alike: bool, several: bool
+) -> tuple[Record, dict[str, dict[str, Array]]]:
+    """How an environment is scored; and by group, its runs' scores and their curves."""
+    runs = _runs_on(env, groups)
+    end, last = steps[-1], steps[-max(1, len(steps) // 10) :]
+    seconds = min(run.seconds[end] for run in runs)
+    grid = np.array(steps) if alike else end * _SHARES
+
+    def values(run: Evaluated) -> dict[str, Array]:
+        means, times = list(run.points.values()), list(run.seconds.values())
+        return {
+            "score": np.asarray(np.mean([run.points[step] for step in last])),
+            "steps": np.interp(grid, list(run.points), means),
+            "seconds": np.interp(seconds * _SHARES, times, means),
+        }
+
+    found = {label: [values(run) for run in group[env]] for label, group in groups.items()}
+    zero, unit = 0.0, 1.0
+    if several:
+        zero = float(np.mean([run.points[0] for run in runs]))
+        means = [float(np.mean([run["score"] for run in each])) for each in found.values()]
+        unit = max(abs(mean - zero) for mean in means) or 1.0
+    fact = {"steps": end, "seconds": seconds, "scored_at": last, "zero": zero, "unit": unit}
+    return fact, {
+        label: {
+            kind: (np.stack([run[kind] for run in each], axis=-1) - zero) / unit for kind in each[0]
+        }
+        for label, each in found.items()
     }
 
 
@@ -115,11 +135,11 @@ def _groups(arguments: Sequence[str]) -> tuple[dict[str, Group], list[str]]:
     parents = [Path(path).resolve().parent for _, path in pairs]
     for label, path in pairs:
         label = label or os.path.relpath(Path(path).resolve(), os.path.commonpath(parents))
-        for run in _runs_in(path):
-            if run.resolve() in seen:
-                raise T3DError(f"{run} is given twice; each run belongs to one group")
-            seen.add(run.resolve())
-            named.setdefault(label, []).append(run)
+        for folder in _runs_in(path):
+            if folder.resolve() in seen:
+                raise T3DError(f"{folder} is given twice; each run belongs to one group")
+            seen.add(folder.resolve())
+            named.setdefault(label, []).append(folder)
     runs = {label: [plots.evaluated(path) for path in paths] for label, paths in named.items()}
     if len(runs) == 1:
         (members,) = runs.values()
@@ -155,6 +175,10 @@ def _runs_in(path: str) -> list[Path]:
     return runs
 
 
+def _runs_on(env: str, groups: dict[str, Group]) -> list[Evaluated]:
+    return [run for group in groups.values() for run in group[env]]
+
+
 def _by_env(runs: Sequence[Evaluated]) -> Group:
     group: Group = {}
     for run in runs:
@@ -175,7 +199,7 @@ def _by_setting(runs: Sequence[Evaluated], path: str) -> dict[str, list[Evaluate
     return settings
 
 
-def _common(groups: dict[str, Group], notes: list[str]) -> list[str]:
+def _common_envs(groups: dict[str, Group], notes: list[str]) -> list[str]:
     """The environments that all groups have."""
     every = {env: None for group in groups.values() for env in group}  # in order, each once
     envs = [env for env in every if all(env in group for group in groups.values())]
@@ -216,55 +240,37 @@ def _warn(groups: dict[str, Group], envs: Sequence[str], notes: list[str]) -> No
         notes.append(f"{len(groups) - 1} comparisons: each may err by chance, as if it were alone")
 
 
-def _when(run: Evaluated, at: str) -> list[float]:
-    return list(run.points) if at == "steps" else list(run.seconds.values())
-
-
-def _runs(runs: Sequence[Evaluated], scores: Array) -> Record:
-    return {str(run.seed): score for run, score in zip(runs, scores.tolist())}
-
-
-def _above(tau: float) -> Callable[[statistics.Scores], Array]:
-    return lambda scores: statistics.share_above(scores, tau)
+def _named(estimates: Any) -> Record:
+    """An estimate, or those along a curve, as one entry for each of value, low and high."""
+    return dict(zip(("value", "low", "high"), np.array(estimates).T.tolist()))
 
 
 def _curve(lines: Sequence[Array], draws: Sequence[Array]) -> Record:
     """The interquartile mean at each point, with its interval."""
-    return _columns(
-        statistics.estimate(statistics.iqm, [line[point] for line in lines], draws)
-        for point in range(_POINTS)
-    )
-
-
-def _columns(estimates: Any) -> Record:
-    """Estimates along a curve, as one list for each of value, low and high."""
-    return dict(zip(Estimate._fields, map(list, zip(*estimates))))
-
-
-def _axis(ends: Sequence[float]) -> Record:
-    """Where the points of a curve are: in units, or where environments differ, in % of each end."""
-    alike = len(set(ends)) == 1
-    end = ends[0] if alike else 100
-    return {"x": np.linspace(0, end, _POINTS).tolist(), "percent": not alike}
+    points = ([line[point] for line in lines] for point in range(len(lines[0])))
+    return _named([statistics.estimate(statistics.iqm, runs, draws) for runs in points])
 
 
 def _improvements(scores: dict[str, list[Array]], draws: dict[str, list[Array]]) -> Record:
     """How likely a run of each group beats one of the first, and what that says."""
     told: Record = {}
     first, *others = scores
+    envs = len(scores[first])
     for number, label in enumerate(others, start=1):
-        mine, theirs = scores[label], scores[first]
-        again = [statistics.resample(scores[name], draws[name]) for name in (label, first)]
-        found = statistics.interval(
-            statistics.improvement(mine, theirs), statistics.improvement(*again)
+        found = _named(
+            statistics.estimate(
+                lambda both: statistics.improvement(both[:envs], both[envs:]),
+                scores[label] + scores[first],
+                draws[label] + draws[first],
+            )
         )
-        p = statistics.p_value(generator(0, "permutation", number), mine, theirs)
-        # The interval alone would find a difference between equals too often: from three seeds
-        # each, one time in five. The test keeps that at one in twenty.
+        p = statistics.p_value(generator(0, "permutation", number), scores[label], scores[first])
+        # The interval alone would set equals apart too often: from three seeds each on one
+        # environment, one time in six. The test keeps that to one in twenty.
         verdict = "not told apart by these seeds"
-        if p <= 0.05 and not found.low <= 0.5 <= found.high:
-            verdict = "better" if found.value > 0.5 else "worse"
-        told[label] = {**found._asdict(), "p": p, "verdict": verdict}
+        if p <= 0.05 and not found["low"] <= 0.5 <= found["high"]:
+            verdict = "better" if found["value"] > 0.5 else "worse"
+        told[label] = {**found, "p": p, "verdict": verdict}
     return told
 
 
@@ -277,12 +283,12 @@ def show(found: Record, console: Console) -> None:
     digits = 1 if largest >= 100 else 3
 
     def cell(estimate: Record, digits: int = digits) -> str:
-        value, low, high = (f"{estimate[name]:,.{digits}f}" for name in Estimate._fields)
+        value, low, high = (f"{estimate[k]:,.{digits}f}" for k in ("value", "low", "high"))
         return f"{value} [{low}, {high}]"
 
-    rows = [["group", "runs", "IQM [95 %]", "median", "mean", f"P(better than {first})"]]
+    rows = [["group", "runs", *(f"{n} [95 %]" for n in _ESTIMATES), f"P(better than {first})"]]
     for label, group in found["groups"].items():
-        runs = sum(len(seeds) for seeds in group["runs"].values())
+        runs = sum(len(seeds) for seeds in group["scores"].values())
         beats = found["improvement"].get(label)
         cells = [cell(group[name]) for name in _ESTIMATES]
         rows.append([label, f"{runs}", *cells, cell(beats, 2) if beats else "(the baseline)"])
@@ -321,65 +327,71 @@ def draw(found: Record, out: Path) -> list[Path]:
     """Draw the comparison as PNG and SVG; returns the files."""
     figure = plots.new_figure(13, 7.4)
     grid = figure.subplot_mosaic(
-        [["estimates", "profile", "improvement"], ["steps", "seconds", "legend"]]
+        [["estimates", "profile", "improvement"], ["steps", "seconds", "key"]]
     )
-    envs, first = found["environments"], found["baseline"]
-    several = len(envs) > 1
-    score = "score (0 untrained, 1 best group)" if several else "evaluation return"
-    looks = [
-        {"color": _COLOURS[n % len(_COLOURS)], "marker": _MARKS[n % len(_MARKS)]}
-        for n in range(len(found["groups"]))
-    ]
-    count = len(found["groups"])
+    envs, first, count = found["environments"], found["baseline"], len(found["groups"])
+    score = "score (0 untrained, 1 best group)" if len(envs) > 1 else "evaluation return"
     for number, (label, group) in enumerate(found["groups"].items()):
-        look = looks[number]
+        look: Record = {"color": _COLOURS[number % len(_COLOURS)]}
+        look["marker"] = _MARKS[number % len(_MARKS)]
         for row, name in enumerate(_ESTIMATES):
             _bar(grid["estimates"], row + 0.7 * ((number + 0.5) / count - 0.5), group[name], look)
-        _line(grid["profile"], found["taus"], group["profile"], look)
+        _line(grid["profile"], found["taus"], group["profile"], look, "mid")
         _line(grid["steps"], found["steps"]["x"], group["by_steps"], look)
         _line(grid["seconds"], found["seconds"]["x"], group["by_seconds"], look)
         if label != first:
-            _bar(grid["improvement"], number, found["improvement"][label], look)
-        runs = sum(len(seeds) for seeds in group["runs"].values())
-        name = textwrap.fill(f"{label} ({runs} runs)", 48)
-        grid["legend"].plot([], [], label=name, lw=2, **look)
-    grid["estimates"].set_yticks(range(len(_ESTIMATES)), ["IQM", "median", "mean"])
-    grid["estimates"].invert_yaxis()
+            beats = found["improvement"][label]
+            _bar(grid["improvement"], number, beats, look)
+            words = grid["improvement"].text(0.5, number - 0.15, beats["verdict"])
+            words.set(ha="center", va="bottom", size=9)
+            words.set_bbox({"fc": "white", "ec": "none", "pad": 1})
+        runs = sum(len(seeds) for seeds in group["scores"].values())
+        name = textwrap.fill(f"{label} ({runs} runs)", 44)
+        grid["key"].plot([], [], label=name, lw=2, **look)
     grid["estimates"].set(title="final score", xlabel=score)
-    grid["profile"].set(title="performance profile", xlabel=f"{score}, τ", ylim=(-0.02, 1.02))
+    grid["estimates"].set_yticks(range(len(_ESTIMATES)), list(_ESTIMATES))
+    grid["estimates"].invert_yaxis()
+    grid["profile"].set(title="performance profile", xlabel=f"{score}, τ")
     grid["profile"].set_ylabel("share of runs above τ")
-    grid["improvement"].axvline(0.5, color="grey", lw=1, ls="--")
-    grid["improvement"].set(title="probability of improvement", xlim=(-0.03, 1.03))
-    grid["improvement"].set(ylim=(count - 0.4, 0.4), yticks=[])
+    grid["improvement"].set(title="probability of improvement", xlim=(-0.03, 1.03), yticks=[])
+    grid["improvement"].set(ylim=(count - 0.4, 0.4))
     grid["improvement"].set_xlabel(textwrap.fill(f"P(a run beats one of {first})", 44))
-    units = {"steps": "environment steps", "seconds": "wall-clock seconds"}
-    shares = {
-        "steps": "% of each environment's steps",
-        "seconds": "% of each environment's shortest run, in time",
-    }
-    titles = {"steps": "sample efficiency", "seconds": "wall clock"}
-    for name, title in titles.items():
-        unit = (shares if found[name]["percent"] else units)[name]
+    grid["improvement"].axvline(0.5, color="grey", lw=1, ls="--", zorder=0)
+    over = {"steps": "environment steps", "seconds": "wall-clock seconds"}
+    shares = {"steps": "% of the steps", "seconds": "% of the shortest run's time"}
+    for name, title in (("steps", "sample efficiency"), ("seconds", "wall clock")):
+        unit = f"{shares[name]}, on each environment" if found[name]["percent"] else over[name]
         grid[name].set(title=title, xlabel=unit, ylabel=f"IQM of {score}")
-        grid[name].xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
-    for name, axes in grid.items():
-        if name != "legend":
-            axes.grid(alpha=0.3)
-            axes.spines[["top", "right"]].set_visible(False)
-    grid["legend"].axis("off")
-    grid["legend"].legend(loc="upper left", frameon=False, borderaxespad=0)
+        grid[name].yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     told = f"{', '.join(envs)}. Score: {found['score']}. Bands and bars: 95 % bootstrap intervals."
-    grid["legend"].text(0, 0, textwrap.fill(told, 56), fontsize=9, va="bottom")
+    key = grid["key"].legend(loc="upper left", frameon=False, borderaxespad=0, alignment="left")
+    key.set_title(textwrap.fill(told, 54) + "\n")
+    key.get_title().set_fontsize(9)
+    for axes in grid.values():
+        axes.locator_params(axis="x", nbins=5)
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+    grid["key"].axis("off")
     return plots.save(figure, out)
 
 
 def _bar(axes: "Axes", y: float, estimate: Record, look: Record) -> None:
     """A value and its interval, lying."""
-    axes.plot([estimate["low"], estimate["high"]], [y, y], color=look["color"], lw=5, alpha=0.35)
+    axes.hlines(y, estimate["low"], estimate["high"], color=look["color"], lw=5, alpha=0.35)
     axes.plot([estimate["value"]], [y], ls="", ms=7, **look)
 
 
-def _line(axes: "Axes", x: Sequence[float], curve: Record, look: Record) -> None:
-    """A curve and its band."""
-    axes.plot(x, curve["value"], lw=2, ms=5, markevery=20, **look)
-    axes.fill_between(x, curve["low"], curve["high"], color=look["color"], alpha=0.18, lw=0)
+def _line(
+    axes: "Axes",
+    x: Sequence[float],
+    curve: Record,
+    look: Record,
+    step: Literal["mid"] | None = None,
+) -> None:
+    """A curve and its band; in steps, if it moves in steps."""
+    style = "steps-mid" if step else "default"
+    every = max(1, len(x) // 5)
+    axes.plot(x, curve["value"], lw=2, ms=5, markevery=every, drawstyle=style, **look)
+    band = {"color": look["color"], "alpha": 0.18, "lw": 0}
+    axes.fill_between(x, curve["low"], curve["high"], step=step, **band)

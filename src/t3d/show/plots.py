@@ -81,7 +81,8 @@ def evaluated(path: str | Path) -> Evaluated:
 def varied(settings: Iterable[Setting]) -> set[str]:
     """The names of the knobs in which settings differ."""
     each = [set(setting) for setting in settings]
-    return {name for name, _ in set.union(*each) - set.intersection(*each)}
+    shared = set.intersection(*each)
+    return {name for setting in each for name, _ in setting - shared}
 
 
 def label(setting: Setting, names: set[str]) -> str:
