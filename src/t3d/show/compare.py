@@ -293,9 +293,11 @@ def show(found: Record, console: Console) -> None:
         cells = [cell(group[name]) for name in _ESTIMATES]
         rows.append([label, f"{runs}", *cells, cell(beats, 2) if beats else "(the baseline)"])
     if console.is_terminal:
-        table = Table(*rows[0])
+        table = Table()  # brackets are no markup in a Text
+        for name in rows[0]:
+            table.add_column(Text(name))
         for row in rows[1:]:
-            table.add_row(*map(Text, row))  # as they are: brackets are no markup
+            table.add_row(*map(Text, row))
         console.print(table)
     else:
         widths = [max(map(len, column)) for column in zip(*rows)]
