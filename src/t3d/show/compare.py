@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -132,7 +133,7 @@ def _groups(arguments: Sequence[str]) -> tuple[dict[str, Group], list[str]]:
     seen: set[Path] = set()
     # LABEL=PATH, but for a folder of that name; the same label again adds to its group.
     pairs = [("", a) if Path(a).is_dir() or "=" not in a else a.split("=", 1) for a in arguments]
-    parents = [Path(path).resolve().parent for _, path in pairs]
+    parents = [Path(path).resolve().parent for label, path in pairs if not label]
     for label, path in pairs:
         label = label or os.path.relpath(Path(path).resolve(), os.path.commonpath(parents))
         for folder in _runs_in(path):
@@ -286,18 +287,18 @@ def show(found: Record, console: Console) -> None:
         value, low, high = (f"{estimate[k]:,.{digits}f}" for k in ("value", "low", "high"))
         return f"{value} [{low}, {high}]"
 
-    rows = [["group", "runs", *(f"{n} [95 %]" for n in _ESTIMATES), f"P(better than {first})"]]
+    rows = [["group", "runs", *(f"{n} [95 %]" for n in _ESTIMATES), "P(better)"]]
     for label, group in found["groups"].items():
         runs = sum(len(seeds) for seeds in group["scores"].values())
         beats = found["improvement"].get(label)
         cells = [cell(group[name]) for name in _ESTIMATES]
-        rows.append([label, f"{runs}", *cells, cell(beats, 2) if beats else "(the baseline)"])
+        rows.append([label, f"{runs}", *cells, cell(beats, 2) if beats else "baseline"])
     if console.is_terminal:
-        table = Table()  # brackets are no markup in a Text
+        table = Table(box=SIMPLE, show_lines=True, padding=(0, 1, 0, 0))
         for name in rows[0]:
-            table.add_column(Text(name))
+            table.add_column(Text(name))  # brackets are no markup in a Text
         for row in rows[1:]:
-            table.add_row(*map(Text, row))
+            table.add_row(*(Text(cell.replace(" [", "\n[")) for cell in row))
         console.print(table)
     else:
         widths = [max(map(len, column)) for column in zip(*rows)]
