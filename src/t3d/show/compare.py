@@ -346,7 +346,7 @@ def draw(found: Record, out: Path) -> list[Path]:
             beats = found["improvement"][label]
             _bar(grid["improvement"], number, beats, look)
             words = grid["improvement"].text(0.5, number - 0.15, beats["verdict"])
-            words.set(ha="center", va="bottom", size=9)
+            words.set(ha="center", va="bottom", size=9, zorder=1)
             words.set_bbox({"fc": "white", "ec": "none", "pad": 1})
         runs = sum(len(seeds) for seeds in group["scores"].values())
         name = textwrap.fill(f"{label} ({runs} runs)", 44)
