@@ -239,6 +239,42 @@ def plot(words: list[str]) -> int:
     return 0
 
 
+def compare(words: list[str]) -> int:
+    """Compare groups of runs, with intervals over seeds and a verdict: table, picture, JSON."""
+    from tyro.conf import Positional, arg
+
+    @dataclass(frozen=True)
+    class CompareOptions:
+        groups: Annotated[
+            tuple[str, ...],
+            arg(
+                metavar="GROUP",
+                help="a folder of runs, a run, or LABEL=FOLDER; one alone: the settings in it",
+            ),
+            Positional,
+        ]
+        out: Annotated[str, arg(metavar="PATH", help="files to write, without their ending")] = (
+            "runs/compare"
+        )
+        json: Annotated[bool, arg(help="print one JSON object")] = False
+
+    asked = _parse(CompareOptions, words, "compare", compare.__doc__)
+    if not asked.groups:
+        raise T3DError("compare needs a folder of runs, or several: t3d compare GROUP [GROUP ...]")
+    from t3d.show import compare as pages
+
+    found = pages.compare(asked.groups)
+    kept = pages.write(found, Path(asked.out))
+    if asked.json:
+        print(json.dumps(found))
+    else:
+        pages.show(found, _console())
+    drawn = pages.draw(found, Path(asked.out))
+    if not asked.json:
+        print(*drawn, kept, sep="\n")
+    return 0
+
+
 def report(words: list[str]) -> int:
     """Show what runs did, on one page for the browser; --watch follows them."""
     from tyro.conf import Positional, arg
@@ -320,6 +356,7 @@ _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "eval": evaluate,
     "record": record,
     "plot": plot,
+    "compare": compare,
     "report": report,
     "explain": explain,
     "presets": presets,

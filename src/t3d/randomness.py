@@ -20,6 +20,8 @@ Purpose = Literal[
     "reset",
     "evaluation",
     "test",
+    "bootstrap",
+    "permutation",
 ]
 
 

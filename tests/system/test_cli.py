@@ -85,6 +85,29 @@ def test_eval_gives_mean_std_and_each_episode(
     assert json.loads(capsys.readouterr().out)["returns"] != score["returns"]
 
 
+def test_compare_prints_a_table_or_json_and_keeps_both_with_a_picture(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    other = tmp_path / "other"
+    t3d.train("Pendulum-v1", run=other, quiet=True, **(TINY | {"tau": 0.5, "seed": 1}))
+    assert main(["compare", f"mine={run}", "other"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("other against mine: not told apart") for line in said)
+    assert said[-3:] == ["runs/compare.png", "runs/compare.svg", "runs/compare.json"]
+    assert main(["compare", f"mine={run}", "other", "--json", "--out", "it"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found == read_json(tmp_path / "it.json") == read_json(Path("runs/compare.json"))
+    assert list(found["groups"]) == ["mine", "other"]
+    last = [RunFolder(path).metrics("evaluation") for path in (run, other)]
+    finals = [list(records)[-1]["mean"] for records in last]
+    assert [told["mean"]["value"] for told in found["groups"].values()] == pytest.approx(finals)
+    assert main(["compare", f"mine={run}", "other", "--out", "/proc/no/it"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "/proc/no/it.json cannot be written" in err
+
+
 def test_presets_lists_all_with_reasons(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["presets"]) == 0
     said = capsys.readouterr().out
@@ -112,7 +135,7 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"t3d {t3d.__version__}\n"
     assert main([]) == 0
     said = capsys.readouterr().out
-    for command in ("train", "resume", "eval", "record", "plot", "presets"):
+    for command in ("train", "resume", "eval", "record", "plot", "compare", "presets"):
         assert f"\n  {command} " in said
 
 
@@ -150,6 +173,10 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         ("plot", "plot needs at least one run folder"),
         ("plot nowhere", "no run folder at nowhere"),
         ("plot RUN --out /proc/no/curve", "cannot be written"),
+        ("compare", "compare needs a folder of runs, or several"),
+        ("compare nowhere RUN", "no folder at nowhere"),
+        ("compare RUN", "have one setting; give a second group to compare with"),
+        ("compare RUN RUN", "is given twice"),
         ("presets all", "presets has no option 'all'"),
     ],
 )

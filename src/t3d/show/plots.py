@@ -1,15 +1,18 @@
 """Learning curves: one line per environment and preset, with an interval over seeds."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from t3d.errors import T3DError
-from t3d.run.folder import RunFolder
+from t3d.run.folder import RunFolder, finite
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Array = NDArray[Any]
 
@@ -44,40 +47,72 @@ _NO_MATTER = {
 }
 
 
+Setting = tuple[tuple[str, Any], ...]
+
+
+class Evaluated(NamedTuple):
+    """The evaluations of one run, and what sets it apart from other runs."""
+
+    path: Path
+    env: str
+    seed: int
+    setting: Setting  # the preset, and the knobs that matter
+    points: dict[int, float]  # the mean return at each step
+    seconds: dict[int, float]  # when that was
+
+
+def evaluated(path: str | Path) -> Evaluated:
+    """Read the evaluations of a run."""
+    folder = RunFolder.open(path)
+    config = folder.config()
+    records = sorted(folder.metrics("evaluation"), key=lambda record: int(record["step"]))
+    try:
+        points = {int(r["step"]): finite(r["mean"]) for r in records}
+        seconds = {int(r["step"]): finite(r.get("seconds", 0)) for r in records}
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise T3DError(f"{folder.metrics_path} has an evaluation without a mean") from error
+    if not points:
+        raise T3DError(f"{path} has no evaluation yet; let it train longer")
+    knobs = ((name, value) for name, value in vars(config).items() if name not in _NO_MATTER)
+    setting = (("preset", str(folder.about().get("preset"))), *knobs)
+    return Evaluated(folder.path, config.env, config.seed, setting, points, seconds)
+
+
+def varied(settings: Iterable[Setting]) -> set[str]:
+    """The names of the knobs in which settings differ."""
+    each = [set(setting) for setting in settings]
+    shared = set.intersection(*each)
+    return {name for setting in each for name, _ in setting - shared}
+
+
+def label(setting: Setting, names: set[str]) -> str:
+    """A setting in words, by some of its knobs."""
+    return ", ".join(f"{name} {value}" for name, value in setting if name in names)
+
+
 def curves(runs: Sequence[str | Path]) -> dict[str, list[Curve]]:
     """Curves by environment. Runs with equal knobs, the seed aside, share a curve."""
-    # By environment, preset and knobs: the points of every seed. The same seed twice is the
-    # same run twice, and counts once.
-    groups: dict[str, dict[Any, dict[int, dict[int, float]]]] = defaultdict(dict)
+    # By environment and setting: the points of every seed. The same seed twice is the same run
+    # twice, and counts once.
+    groups: dict[str, dict[Setting, dict[int, dict[int, float]]]] = defaultdict(dict)
     for path in runs:
-        folder = RunFolder.open(path)
-        config = folder.config()
-        records = list(folder.metrics("evaluation"))
-        try:
-            points = {int(r["step"]): float(r["mean"]) for r in records}
-        except (KeyError, TypeError, ValueError) as error:
-            raise T3DError(f"{folder.metrics_path} has an evaluation without a mean") from error
-        if not points:
-            raise T3DError(f"{path} has no evaluation yet; let it train longer")
-        knobs = tuple((k, v) for k, v in vars(config).items() if k not in _NO_MATTER)
-        group = groups[config.env].setdefault((folder.about().get("preset"), knobs), {})
-        if len(points) > len(group.get(config.seed, {})):
-            group[config.seed] = points
+        run = evaluated(path)
+        group = groups[run.env].setdefault(run.setting, {})
+        if len(run.points) > len(group.get(run.seed, {})):
+            group[run.seed] = run.points
     return {env: _curves_of(env, members) for env, members in groups.items()}
 
 
-def _curves_of(env: str, groups: dict[Any, dict[int, dict[int, float]]]) -> list[Curve]:
-    """One curve per preset and knobs, labelled by what sets it apart from the others."""
-    shared = set.intersection(*(set(knobs) for _, knobs in groups))
+def _curves_of(env: str, groups: dict[Setting, dict[int, dict[int, float]]]) -> list[Curve]:
+    """One curve per setting, labelled by what sets it apart from the others."""
+    names = {"preset"} | varied(groups)
     lines = []
-    for (preset, knobs), seeds in groups.items():
+    for setting, seeds in groups.items():
         steps = sorted(set.intersection(*(set(points) for points in seeds.values())))
         if len(steps) < 2 <= max(len(points) for points in seeds.values()):
             raise T3DError(f"the runs on {env} were evaluated at different steps; plot them apart")
         returns = np.array([[points[step] for step in steps] for points in seeds.values()])
-        apart = [f"{name} {value}" for name, value in knobs if (name, value) not in shared]
-        label = ", ".join([f"preset {preset}", *apart])
-        lines.append(Curve(label, list(seeds), np.array(steps), returns))
+        lines.append(Curve(label(setting, names), list(seeds), np.array(steps), returns))
     return lines
 
 
@@ -88,14 +123,7 @@ def plot(runs: Sequence[str | Path], out: Path) -> list[Path]:
 
 def draw(panels: dict[str, list[Curve]], out: Path) -> list[Path]:
     """Draw curves, a panel per title, as PNG and SVG; returns the files."""
-    try:
-        import matplotlib as mpl
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise T3DError("plots need an extra: pip install 't3d[plot]'") from error
-    mpl.rcParams["svg.hashsalt"] = "t3d"  # the same picture is the same file
-    mpl.rcParams["svg.fonttype"] = "none"  # words stay words, to search and to read aloud
-    figure = Figure(figsize=(6.4 * len(panels), 4.2), layout="constrained")
+    figure = new_figure(6.4 * len(panels), 4.2)
     for number, (title, lines) in enumerate(panels.items(), start=1):
         axes = figure.add_subplot(1, len(panels), number)
         for line in lines:
@@ -113,8 +141,24 @@ def draw(panels: dict[str, list[Curve]], out: Path) -> list[Path]:
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         axes.grid(alpha=0.3)
         axes.legend(loc="best")
-    stem = out.with_suffix("") if out.suffix in (".png", ".svg") else out
-    files = [Path(f"{stem}.png"), Path(f"{stem}.svg")]
+    return save(figure, out)
+
+
+def new_figure(width: float, height: float) -> "Figure":
+    """An empty picture, of a size in inches."""
+    try:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise T3DError("plots need an extra: pip install 't3d[plot]'") from error
+    mpl.rcParams["svg.hashsalt"] = "t3d"  # the same picture is the same file
+    mpl.rcParams["svg.fonttype"] = "none"  # words stay words, to search and to read aloud
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def save(figure: "Figure", out: Path) -> list[Path]:
+    """Write a picture as PNG and SVG; returns the files."""
+    files = [Path(f"{stem(out)}.png"), Path(f"{stem(out)}.svg")]
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(files[0], dpi=150)
@@ -122,3 +166,8 @@ def draw(panels: dict[str, list[Curve]], out: Path) -> list[Path]:
     except OSError as error:
         raise T3DError(f"{out} cannot be written: {error.strerror}") from error
     return files
+
+
+def stem(out: Path) -> Path:
+    """A file's name without its ending, if that is one of ours."""
+    return out.with_suffix("") if out.suffix in (".png", ".svg", ".json") else out
