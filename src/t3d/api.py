@@ -30,7 +30,7 @@ _COMPILING = "compiling the fused engine, once on this machine: about half a min
 
 
 def train(
-    env: EnvSource = "Pendulum-v1",
+    env: EnvSource | None = None,
     *,
     preset: str = "auto",
     run: str | Path | None = None,
@@ -40,10 +40,11 @@ def train(
     """Train an agent and return the best one that was evaluated.
 
     `env` is a Gymnasium id, module:EnvId, module:callable, or a callable that makes an
-    environment. `run` is the folder to write; by default a new one under runs/. `knobs` are
-    fields of `Config`, over those of the preset. Ctrl-C saves, then raises KeyboardInterrupt.
+    environment; by default Pendulum-v1, or what the preset's file says. `preset` is a name or a
+    TOML file. `run` is the folder to write; by default a new one under runs/. `knobs` are fields
+    of `Config`, over those of the preset. Ctrl-C saves, then raises KeyboardInterrupt.
     """
-    preset, config = resolve(env_name(env), preset)
+    preset, config = resolve(None if env is None else env_name(env), preset)
     config = Config.from_dict(dataclasses.asdict(config) | knobs)
     outcome = start(config, preset, run, PatientConsole(quiet=quiet), source=env)
     if outcome.signal is not None:

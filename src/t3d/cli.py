@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from t3d import __version__
 from t3d.config import Config, did_you_mean, knob_range, knob_types
 from t3d.errors import T3DError
-from t3d.presets import PRESETS, resolve
+from t3d.presets import PRESETS, is_file, resolve
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -308,7 +308,7 @@ def presets(words: list[str]) -> int:
         print(f"{name}\n    {preset.why}")
         flags = [_flag(knob, value) for knob, value in preset.knobs.items()]
         print(f"    {' '.join(flags) or '(the defaults)'}")
-    print("\nt3d train ENV takes the preset named ENV, if there is one; --preset takes any.")
+    print("\nt3d train ENV takes the preset named ENV, if there is one; --preset any, and files.")
     return 0
 
 
@@ -413,11 +413,12 @@ def _console() -> "Console":
 
 def _guess(words: list[str]) -> tuple[str, str]:
     """Environment and preset as far as they show before the words are parsed, for --help."""
-    env = words[0] if words and not words[0].startswith("-") else Config().env
+    env = words[0] if words and not words[0].startswith("-") else None
     asked = [word.removeprefix("--preset=") for word in words if word.startswith("--preset=")]
     asked += [after for word, after in itertools.pairwise(words) if word == "--preset"]
-    preset = asked[0] if asked and asked[0] in PRESETS else "auto"
-    return env, resolve(env, preset)[0]
+    known = asked and (asked[0] in PRESETS or is_file(asked[0]))
+    preset, config = resolve(env, asked[0] if known else "auto")
+    return config.env, preset
 
 
 def _parse_knobs(words: list[str], command: str, about: str) -> tuple[Any, str, Config]:
@@ -448,7 +449,9 @@ def _knob_options(env: str, preset: str, command: str) -> type[Any]:
     run = Annotated[
         str | None, arg(metavar="PATH", help="folder to write; by default new, under runs/")
     ]
-    known = Annotated[str, arg(metavar="NAME", help="a name that `t3d presets` lists, or auto")]
+    known = Annotated[
+        str, arg(metavar="NAME", help="a name that `t3d presets` lists, a TOML file, or auto")
+    ]
     video = Annotated[bool, arg(help="film an episode at the end")]
     said = Annotated[bool, arg(help="print one JSON object")]
     options += [("preset", known, "auto")]
