@@ -90,7 +90,13 @@ def test_what_tune_tries_is_legal() -> None:
 
 
 def test_a_preset_file_survives_being_written_and_read(tmp_path: Path) -> None:
-    knobs = {"tau": 1e-5, "hidden": (400, 300), "grey": True, "device": "cuda:0", "steps": 10**12}
+    knobs: dict[str, Any] = {
+        "tau": 1e-5,
+        "hidden": (400, 300),
+        "grey": True,
+        "device": "cuda:0",
+        "steps": 10**12,
+    }
     written = Preset('a "quoted" \\ reason,\nover lines: äöü \x7f \x01 😀', knobs, "Hopper-v5")
     path = tmp_path / "mine.toml"
     path.write_text(to_toml(written), "utf-8")

@@ -20,6 +20,7 @@ Purpose = Literal[
     "reset",
     "evaluation",
     "test",
+    "search",
 ]
 
 

@@ -3,13 +3,16 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from t3d.errors import T3DError
 from t3d.run.folder import RunFolder
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Array = NDArray[Any]
 
@@ -88,14 +91,7 @@ def plot(runs: Sequence[str | Path], out: Path) -> list[Path]:
 
 def draw(panels: dict[str, list[Curve]], out: Path) -> list[Path]:
     """Draw curves, a panel per title, as PNG and SVG; returns the files."""
-    try:
-        import matplotlib as mpl
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise T3DError("plots need an extra: pip install 't3d[plot]'") from error
-    mpl.rcParams["svg.hashsalt"] = "t3d"  # the same picture is the same file
-    mpl.rcParams["svg.fonttype"] = "none"  # words stay words, to search and to read aloud
-    figure = Figure(figsize=(6.4 * len(panels), 4.2), layout="constrained")
+    figure = new_figure(len(panels))
     for number, (title, lines) in enumerate(panels.items(), start=1):
         axes = figure.add_subplot(1, len(panels), number)
         for line in lines:
@@ -113,6 +109,23 @@ def draw(panels: dict[str, list[Curve]], out: Path) -> list[Path]:
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         axes.grid(alpha=0.3)
         axes.legend(loc="best")
+    return save(figure, out)
+
+
+def new_figure(panels: int) -> "Figure":
+    """A picture for so many panels side by side."""
+    try:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise T3DError("plots need an extra: pip install 't3d[plot]'") from error
+    mpl.rcParams["svg.hashsalt"] = "t3d"  # the same picture is the same file
+    mpl.rcParams["svg.fonttype"] = "none"  # words stay words, to search and to read aloud
+    return Figure(figsize=(6.4 * panels, 4.2), layout="constrained")
+
+
+def save(figure: "Figure", out: Path) -> list[Path]:
+    """Write a picture as PNG and SVG; returns the files."""
     stem = out.with_suffix("") if out.suffix in (".png", ".svg") else out
     files = [Path(f"{stem}.png"), Path(f"{stem}.svg")]
     try:
