@@ -125,7 +125,7 @@ def open_study(plan: Plan) -> optuna.Study:
                 # The first trials set the standard; then what stays below the median goes.
                 pruner=optuna.pruners.MedianPruner(
                     n_startup_trials=5,
-                    n_warmup_steps=max(plan.base.random_steps, plan.base.steps // 4),
+                    n_warmup_steps=max(plan.base.random_steps, plan.base.steps // 3),
                 ),
             )
             _same_plan(plan, study)
@@ -160,17 +160,14 @@ def hide_password(url: str) -> str:
 
 def _same_plan(plan: Plan, study: optuna.Study) -> None:
     """Give a new study its plan and its first trial, or compare the plan with the study's."""
-    mine = {"knobs": plan.fixed(), "searched": sorted(plan.searched)}
+    mine = plan.fixed() | {"search": " ".join(sorted(plan.searched))}
     if "plan" not in study.user_attrs:
         study.set_user_attr("plan", mine)
     theirs = study.user_attrs["plan"]
-    other = f"choose another with --out; the study in {plan.out} has"
-    for name, value in plan.fixed().items():
-        if theirs["knobs"].get(name) != value:
-            raise T3DError(f"{name} is {value}; {other} {theirs['knobs'].get(name)}")
-    if theirs["searched"] != mine["searched"]:
-        found = " ".join(theirs["searched"])
-        raise T3DError(f"the search is for {' '.join(plan.searched)}; {other} {found}")
+    for name, value in mine.items():
+        if theirs.get(name) != value:
+            has = f"the study of {plan.out} has {theirs.get(name)}"
+            raise T3DError(f"{name} is {value}, and {has}; choose another with --out")
     if not study.get_trials(deepcopy=False):
         # The first is what one began with: no search ends worse.
         study.enqueue_trial({name: plan.fixed()[name] for name in plan.searched})
@@ -344,14 +341,20 @@ def best_of(found: Sequence[Result]) -> Result | None:
 
 
 def importances(study: optuna.Study) -> dict[str, float]:
-    """The share of each knob in what set the best quarter of the trials apart."""
-    finished = [each for each in results(study) if each.ended == "finished"]
-    if len(finished) < _ENOUGH:
-        raise T3DError(f"{len(finished)} trials finished, and it takes {_ENOUGH} to say")
+    """The share of each knob in what set the best quarter of the trials apart from all."""
+    finished = len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
+    if finished < _ENOUGH:
+        raise T3DError(f"{finished} trials finished, and it takes {_ENOUGH} to say what mattered")
+    # Optuna would leave out those that were pruned, which say as much about what is bad.
+    whole = optuna.create_study(direction="maximize")
+    for each in study.get_trials(states=(TrialState.COMPLETE, TrialState.PRUNED)):
+        if each.value is not None:
+            each.state = TrialState.COMPLETE
+            whole.add_trial(each)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # where all are equal, it says so and gives equal shares
         evaluator = PedAnovaImportanceEvaluator(target_quantile=0.25)
-        return get_param_importances(study, evaluator=evaluator)
+        return get_param_importances(whole, evaluator=evaluator)
 
 
 def write_best(plan: Plan, best: Result, trials: int) -> Path:

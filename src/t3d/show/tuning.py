@@ -113,8 +113,8 @@ def draw(title: str, found: Sequence[Result], shares: dict[str, float], out: Pat
     axes = figure.add_subplot(1, 2, 2)
     names = list(reversed(shares))
     axes.barh(names, [shares[name] for name in names], color="C0")
-    finished = sum(each.ended == "finished" for each in found)
-    axes.set(title="what mattered", xlabel=f"share (PED-ANOVA of {finished} finished trials)")
+    what = "what set the best quarter apart"
+    axes.set(title=what, xlabel=f"share (PED-ANOVA of {len(found)} trials)")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axes.grid(alpha=0.3, axis="x")
     axes.set_axisbelow(True)
