@@ -435,7 +435,8 @@ def _end_tuning(plan: "Plan", study: "Study", console: "Console") -> int:
     say(f"Best: {best.value:,.1f}, trial {best.number} of {len(found)}{before}")
     preset = write_best(plan, best, len(found))
     say(f"  preset  {preset}")
-    say(f"  run     {plan.folder(best.number).path}")
+    path = plan.folder(best.number).path
+    say(f"  run     {path if path.exists() else 'on another machine'}")
     try:
         shares = importances(study)
         title = f"{plan.base.env}, {len(found)} trials"

@@ -149,7 +149,7 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         ("tune --search tau --tau 0.1", "tau is typed and so fixed"),
         ("tune --search learning-rate --learning-rate=1", "learning_rate is typed and so fixed"),
         ("tune --storage nonsense", "the storage nonsense cannot be used: Could not parse"),
-        ("tune --storage sqlite:////no/where.db", "cannot be used: (sqlite3.OperationalError)"),
+        ("tune --storage sqlite:////no/where.db", "cannot be used: unable to open database file"),
         ("tune --out /proc/no/tune", "/proc/no/tune cannot be written"),
         ("tune --out RUN", "exists and has no study; choose another with --out"),
         ("tune --device gpu", "device 'gpu' cannot be used"),

@@ -38,6 +38,7 @@ try:
 except ModuleNotFoundError as error:
     raise T3DError("tune needs an extra: pip install 't3d[tune]'") from error
 
+_STORAGE_ERRORS = (SQLAlchemyError, optuna.exceptions.StorageInternalError)
 # Where to compute, which each machine decides for itself.
 _HERE = ("engine", "device", "threads")
 _ENOUGH = 5  # finished trials, to say what mattered
@@ -129,7 +130,7 @@ def open_study(plan: Plan) -> optuna.Study:
                 ),
             )
             _same_plan(plan, study)
-    except (SQLAlchemyError, ImportError) as error:
+    except (*_STORAGE_ERRORS, ImportError) as error:
         raise T3DError(_unreachable(plan, error)) from error
     except OSError as error:
         raise T3DError(f"{out} cannot be written: {error.strerror or error}") from error
@@ -146,7 +147,7 @@ def _connect(plan: Plan) -> Any:
 
 
 def _unreachable(plan: Plan, error: Exception) -> str:
-    why = str(error).partition("\n")[0]
+    why = str(error.__cause__ or error).partition("\n")[0]
     return f"the storage {hide_password(plan.url)} cannot be used: {why}"
 
 
@@ -160,7 +161,9 @@ def hide_password(url: str) -> str:
 
 def _same_plan(plan: Plan, study: optuna.Study) -> None:
     """Give a new study its plan and its first trial, or compare the plan with the study's."""
-    mine = plan.fixed() | {"search": " ".join(sorted(plan.searched))}
+    names = sorted(plan.searched)
+    mine = plan.fixed() | {"search": " ".join(names)}
+    mine["ranges"] = str({name: search_ranges[name] for name in names})  # of another version?
     if "plan" not in study.user_attrs:
         study.set_user_attr("plan", mine)
     theirs = study.user_attrs["plan"]
@@ -199,7 +202,7 @@ def search(
                     run.watchers.append(watch(trial.number))
                     _play(study, trial, run, stop)
             told()
-    except SQLAlchemyError as error:
+    except _STORAGE_ERRORS as error:
         again = "start the command again when it can, and it goes on"
         raise T3DError(f"{_unreachable(plan, error)}; {again}") from error
 

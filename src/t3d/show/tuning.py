@@ -13,6 +13,8 @@ from t3d.run.tune import Plan, Result, best_of
 from t3d.show import plots
 from t3d.show.terminal import clock, say
 
+_PLAIN_EVERY = 60.0  # seconds between lines about a trial, where there is no terminal
+
 
 class TuningWatcher:
     """A line for every trial that ended and, on a terminal, one about the trial that goes on."""
@@ -26,6 +28,7 @@ class TuningWatcher:
         self._started = self._drawn = time.monotonic()
         self._status: Status | None = None
         self._number = 0
+        self._share = 0.0  # of the trial that goes on
         self._evaluation = ""
 
     def watch(self, number: int) -> "TuningWatcher":
@@ -37,12 +40,18 @@ class TuningWatcher:
         return self
 
     def tick(self, step: int) -> None:
-        """Draw, but not more often than an eye can see."""
+        """Say where the trial is, but not more often than somebody looks."""
+        self._share = step / self._plan.base.steps
         now = time.monotonic()
-        if self._status and now - self._drawn > 0.2:
-            self._drawn = now
-            share = f"step {step:,} of {self._plan.base.steps:,}"
-            self._status.update(f"trial {self._number}: {share}{self._evaluation}, {self._left()}")
+        if now - self._drawn < (0.2 if self._status else _PLAIN_EVERY):
+            return
+        self._drawn = now
+        share = f"step {step:,} of {self._plan.base.steps:,}"
+        line = f"trial {self._number}: {share}{self._evaluation}, {self._left()}"
+        if self._status:
+            self._status.update(line)
+        else:
+            say(self._console, line)
 
     def record(self, record: Record) -> None:
         """Remember an evaluation."""
@@ -51,6 +60,7 @@ class TuningWatcher:
 
     def close(self) -> None:
         """The trial is over, for now."""
+        self._share = 0.0
         if self._status:
             self._status.stop()
             self._status = None
@@ -73,8 +83,8 @@ class TuningWatcher:
 
     def _left(self) -> str:
         """An estimate from the pace of this process so far."""
-        done = len(self._found) - self._first
-        missing = max(0, self._plan.trials - len(self._found))
+        done = len(self._found) - self._first + self._share
+        missing = max(0, self._plan.trials - len(self._found) - self._share)
         if not done:
             return "? left"
         return f"{clock(missing * (time.monotonic() - self._started) / done)} left"
