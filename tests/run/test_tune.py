@@ -237,6 +237,17 @@ def test_the_folder_of_another_search_is_refused(
     assert sorted(tuned.iterdir()) == before
 
 
+def test_a_study_that_is_lost_is_made_again_of_its_runs(tmp_path: Path) -> None:
+    mine = plan(tmp_path / "out", trials=2)
+    before = run(mine, open_study(mine))
+    (tmp_path / "out" / "study.db").rename(tmp_path / "study.db")
+    assert run(mine, open_study(mine)) == [each._replace(step=0) for each in before]
+    (tmp_path / "out" / "study.db").rename(tmp_path / "again.db")
+    other = plan(tmp_path / "out", trials=2, discount=0.5)
+    with pytest.raises(T3DError, match="trial-0000 is a run of something else"):
+        run(other, open_study(other))
+
+
 def test_a_password_is_not_written_down(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     url = "postgresql://me:secret@localhost/x"
     assert main(["tune", "--storage", url, "--out", str(tmp_path / "out")]) == 2

@@ -151,7 +151,7 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         ("tune --storage nonsense", "the storage nonsense cannot be used: Could not parse"),
         ("tune --storage sqlite:////no/where.db", "cannot be used: unable to open database file"),
         ("tune --out /proc/no/tune", "/proc/no/tune cannot be written"),
-        ("tune --out RUN", "exists and has no study; choose another with --out"),
+        ("tune --out RUN", "exists and is not of a search; choose another with --out"),
         ("tune --device gpu", "device 'gpu' cannot be used"),
         ("resume nowhere", "no run folder at nowhere"),
         ("resume", "RUN"),

@@ -109,8 +109,8 @@ def open_study(plan: Plan) -> optuna.Study:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     local, out = plan.storage is None, plan.out
     used = out.exists() and (not out.is_dir() or any(out.glob("[!.]*")))
-    if local and used and not (out / "study.db").is_file():
-        raise T3DError(f"{out} exists and has no study; choose another with --out")
+    if used and not (out / ".folder").is_file():
+        raise T3DError(f"{out} exists and is not of a search; choose another with --out")
     if not used:  # whatever is wrong with the environment or a knob is said now
         Run(plan.base, plan.base.env, RunFolder(out)).let_go()
     try:
@@ -137,7 +137,7 @@ def open_study(plan: Plan) -> optuna.Study:
     return study
 
 
-def _connect(plan: Plan) -> Any:
+def _connect(plan: Plan) -> optuna.storages.RDBStorage:
     # Many processes may write to one SQLite file; each waits for its turn.
     patience = {"connect_args": {"timeout": 60}} if plan.url.startswith("sqlite") else {}
     try:
