@@ -1,13 +1,14 @@
 import dataclasses
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from t3d import Config, T3DError
-from t3d.config import knob_range
-from t3d.presets import PRESETS, resolve
+from t3d.config import Span, knob_range, search_ranges
+from t3d.presets import PRESETS, Preset, read, resolve, to_toml
 
 
 @pytest.mark.parametrize(
@@ -75,3 +76,67 @@ def test_presets_are_valid_and_auto_takes_the_environments_own() -> None:
 def test_an_unknown_preset_gets_the_nearest_name() -> None:
     with pytest.raises(T3DError, match="no preset is called 'paper2018'; did you mean"):
         resolve("Pendulum-v1", "paper2018")
+
+
+def test_what_tune_tries_is_legal() -> None:
+    assert {"learning_rate", "tau", "hidden"} <= set(search_ranges)
+    for knob, where in search_ranges.items():
+        tried = (where.low, where.high) if isinstance(where, Span) else where
+        for value in tried:
+            Config.from_dict({knob: value})
+        if isinstance(where, Span):
+            assert where.low < where.high
+            assert where.low > 0 or not where.log
+
+
+def test_a_preset_file_survives_being_written_and_read(tmp_path: Path) -> None:
+    knobs: dict[str, Any] = {
+        "tau": 1e-5,
+        "hidden": (400, 300),
+        "grey": True,
+        "device": "cuda:0",
+        "steps": 10**12,
+    }
+    written = Preset('a "quoted" \\ reason,\nover lines: äöü \x7f \x01 😀', knobs, "Hopper-v5")
+    path = tmp_path / "mine.toml"
+    path.write_text(to_toml(written), "utf-8")
+    found = read(str(path))
+    assert (found.why, found.env) == (written.why, "Hopper-v5")
+    expected = Config(env="Hopper-v5", **knobs)
+    # What is recorded is the path as typed; its environment is for those who name none.
+    assert resolve(None, str(path)) == (str(path), expected)
+    assert resolve("Ant-v5", str(path))[1] == dataclasses.replace(expected, env="Ant-v5")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('why = "x"\n[knobs]\ntua = 1', "unknown knob 'tua'; did you mean 'tau'?"),
+        ('why = "x"\n[knobs]\ntau = 7', "tau is 7; expected a number above 0 and at most 1"),
+        ('why = "x"\n[knobs]\ntau = 1979-05-27', "tau is datetime.date(1979, 5, 27); expected"),
+        ('why = "x"\n[knobs.tau]\na = 1', "tau is {'a': 1}; expected a number"),
+        ('why = "x"\n[knobs]\nenv = "A-v0"', "has env among the knobs; it goes above [knobs]"),
+        ('why = "x"\nenv = 7', "env is 7; expected a str"),
+        ('why = "x"\nknobs = 3', "knobs is 3; expected a table, [knobs]"),
+        ('why = "x"\ntau = 0.1', "unknown part 'tau'; knobs go below a line [knobs]"),
+        ('why = "x"\n[knob]', "unknown part 'knob'; did you mean 'knobs'?"),
+        ("[knobs]\ntau = 0.1", "has no why; expected a line like"),
+        ("tau: 0.1", "is not TOML: "),
+        ("a = " + "[" * 100_000, "is not TOML: "),
+        ("a = " + "9" * 5000, "is not TOML: "),
+        ("#" * 2**21, "has 2,097,152 bytes; expected at most 1,048,576"),
+        (b"why = '\xff'", "is not TOML: "),
+        (None, "cannot be read: No such file or directory"),
+    ],
+)
+def test_a_bad_preset_file_is_one_line(
+    tmp_path: Path, text: str | bytes | None, message: str
+) -> None:
+    path = tmp_path / "bad.toml"
+    if text is not None:
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(T3DError) as caught:
+        resolve("Pendulum-v1", str(path))
+    assert message in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -43,6 +43,8 @@ def test_import_and_help_load_nothing_heavy() -> None:
         "mujoco",
         "numpy",
         "numba",
+        "optuna",
+        "ray",
     }
     assert not heavy & loaded_by("import t3d")
     assert not heavy & loaded_by("from t3d.cli import main; main(['--help'])")
@@ -52,3 +54,7 @@ def test_import_and_help_load_nothing_heavy() -> None:
 def test_the_learner_loads_no_optional_part() -> None:
     optional = {"gymnasium", "matplotlib", "imageio_ffmpeg", "PIL", "tensorboard", "rich"}
     assert not optional & loaded_by("import t3d; t3d.T3D; t3d.ReplayBuffer")
+
+
+def test_training_loads_nothing_of_other_commands() -> None:
+    assert not {"optuna", "ray"} & loaded_by("import t3d; t3d.train; t3d.load")

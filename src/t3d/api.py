@@ -3,10 +3,11 @@
 import dataclasses
 import shlex
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from rich.console import Console
 
@@ -25,12 +26,17 @@ from t3d.run.tensorboard import TensorBoard
 from t3d.run.train import Run, StopSignal
 from t3d.show.terminal import PatientConsole, TerminalWatcher, say
 
+if TYPE_CHECKING:
+    from optuna import Study
+
+    from t3d.run.tune import Plan
+
 Which = Literal["best", "last"]
 _COMPILING = "compiling the fused engine, once on this machine: about half a minute ..."
 
 
 def train(
-    env: EnvSource = "Pendulum-v1",
+    env: EnvSource | None = None,
     *,
     preset: str = "auto",
     run: str | Path | None = None,
@@ -40,10 +46,11 @@ def train(
     """Train an agent and return the best one that was evaluated.
 
     `env` is a Gymnasium id, module:EnvId, module:callable, or a callable that makes an
-    environment. `run` is the folder to write; by default a new one under runs/. `knobs` are
-    fields of `Config`, over those of the preset. Ctrl-C saves, then raises KeyboardInterrupt.
+    environment; by default Pendulum-v1, or what the preset's file says. `preset` is a name or a
+    TOML file. `run` is the folder to write; by default a new one under runs/. `knobs` are fields
+    of `Config`, over those of the preset. Ctrl-C saves, then raises KeyboardInterrupt.
     """
-    preset, config = resolve(env_name(env), preset)
+    preset, config = resolve(None if env is None else env_name(env), preset)
     config = Config.from_dict(dataclasses.asdict(config) | knobs)
     outcome = start(config, preset, run, PatientConsole(quiet=quiet), source=env)
     if outcome.signal is not None:
@@ -122,8 +129,8 @@ def start(
 ) -> Outcome:
     """Train a new run in a folder of its own."""
     folder = RunFolder(path or RunFolder.free_path(config.env, config.seed))
-    about = _about(preset)
-    run = Run.start(config, source or config.env, folder, about, lambda: say(console, _COMPILING))
+    made = about(preset)
+    run = Run.start(config, source or config.env, folder, made, lambda: say(console, _COMPILING))
     with closing(run):
         why = f" ({run.why_this_engine})" if run.why_this_engine else ""
         head = f"{config.env}, preset {preset}, seed {config.seed}, engine {run.config.engine}{why}"
@@ -157,6 +164,31 @@ def go_on(
         return _follow(run, console)
 
 
+def tune(plan: "Plan", console: Console) -> tuple["Study", int | None]:
+    """Search for knobs; the study, and the signal that stopped it, if one did."""
+    from t3d.run.tune import open_study, results, search
+    from t3d.show.tuning import TuningWatcher
+
+    study = open_study(plan)
+    found = results(study)
+    again = f", {len(found)} are there" if found else ""
+    head = f"{plan.base.env}, preset {plan.about['preset']}, {plan.base.steps:,} steps a trial"
+    say(console, f"{head}, {plan.trials} trials{again}: {plan.out}")
+    say(console, f"searched: {', '.join(plan.searched)}")
+    watcher = TuningWatcher(console, plan, found)
+
+    with StopSignal(_stopping(console)).caught() as stop:
+        search(
+            plan,
+            study,
+            stop,
+            watcher.watch,
+            lambda: watcher.tell(results(study)),
+            lambda: say(console, _COMPILING),
+        )
+    return study, stop.number
+
+
 def _follow(run: Run, console: Console) -> Outcome:
     """Run the loop with its watchers, until the end or until a signal."""
     step = run.collector.steps
@@ -167,16 +199,19 @@ def _follow(run: Run, console: Console) -> Outcome:
     if not console.quiet:
         run.watchers.append(TerminalWatcher(console, run.config, step))
 
-    def stopping() -> None:
-        say(console, "stopping after this step, to save; once more to quit at once")
-
-    with StopSignal(stopping).caught() as stop:
+    with StopSignal(_stopping(console)).caught() as stop:
         finished = run.loop(stop)
     return Outcome(run.folder, None if finished else stop.number)
 
 
-def _about(preset: str) -> Record:
-    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+def _stopping(console: Console) -> Callable[[], None]:
+    text = "stopping after this step, to save; once more to quit at once"
+    return lambda: say(console, text)
+
+
+def about(preset: str, command: str | None = None) -> Record:
+    """What a run keeps of how it was made; the command is this process's, if not given."""
+    command = command or shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     return {"preset": preset, "command": command, "versions": versions()}
 
 
@@ -187,11 +222,11 @@ def inspect(path: str | Path) -> Record:
     streams, environments and metrics, to the last bit.
     """
     folder = RunFolder.open(path)
-    config, about = folder.config(), folder.about()
+    config = folder.config()
     found: Record = {
         "run": str(folder.path),
         "env": config.env,
-        "preset": about.get("preset"),
+        "preset": folder.about().get("preset"),
         "seed": config.seed,
         "engine": config.engine,
         "steps": config.steps,

@@ -19,14 +19,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from t3d import __version__
-from t3d.config import Config, did_you_mean, knob_range, knob_types
+from t3d.config import Config, did_you_mean, knob_range, knob_types, search_ranges
 from t3d.errors import T3DError
-from t3d.presets import PRESETS, resolve
+from t3d.presets import PRESETS, is_file, resolve
 
 if TYPE_CHECKING:
+    from optuna import Study
     from rich.console import Console
 
     from t3d.api import Outcome
+    from t3d.run.tune import Plan
 
 Options = TypeVar("Options")
 
@@ -107,6 +109,33 @@ def doctor(words: list[str]) -> int:
         print(f"- {advice}")
     print(f"\n  {command}")
     return 0
+
+
+def tune(words: list[str]) -> int:
+    """Search for better knobs, by many runs; Ctrl-C saves, and the same command goes on."""
+    about = f"{tune.__doc__} It takes all knobs of train; one that is typed is not searched."
+    asked, preset, config = _parse_knobs(words, "tune", about)
+    from t3d import api
+    from t3d.run import tune as tuning
+    from t3d.run.folder import folder_name
+
+    said = {word.partition("=")[0] for word in words if word.startswith("--")}
+    typed = {word[2:].removeprefix("no-").replace("-", "_") for word in said} & knob_types.keys()
+    searched = tuning.choose(config, typed, [name.replace("-", "_") for name in asked.search])
+    out = Path(asked.out or Path("runs") / f"tune-{folder_name(config.env)}")
+    if asked.storage:
+        hidden = tuning.hide_password(asked.storage)
+        words = [word.replace(asked.storage, hidden) for word in words]
+    made = api.about(preset, shlex.join(["t3d", "tune", *words]))
+    plan = tuning.Plan(config, searched, asked.trials, out, asked.storage, made)
+    console = _console()
+    study, signal = api.tune(plan, console)
+    if signal is not None:
+        from t3d.show.terminal import say
+
+        say(console, f"Stopped and saved. Go on with: {_as_typed()} tune {shlex.join(words)}")
+        return 128 + signal
+    return _end_tuning(plan, study, console)
 
 
 def resume(words: list[str]) -> int:
@@ -344,13 +373,14 @@ def presets(words: list[str]) -> int:
         print(f"{name}\n    {preset.why}")
         flags = [_flag(knob, value) for knob, value in preset.knobs.items()]
         print(f"    {' '.join(flags) or '(the defaults)'}")
-    print("\nt3d train ENV takes the preset named ENV, if there is one; --preset takes any.")
+    print("\nt3d train ENV takes the preset named ENV, if there is one; --preset any, and files.")
     return 0
 
 
 _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "train": train,
     "doctor": doctor,
+    "tune": tune,
     "resume": resume,
     "inspect": inspect,
     "eval": evaluate,
@@ -424,6 +454,39 @@ def _end(outcome: "Outcome", console: "Console", video: bool) -> int:
     return 0
 
 
+def _end_tuning(plan: "Plan", study: "Study", console: "Console") -> int:
+    """Say what was found, where it is, and how far to trust it."""
+    from t3d.run.tune import best_of, importances, results, write_best
+    from t3d.show import terminal, tuning
+
+    def say(text: str) -> None:
+        terminal.say(console, text)
+
+    found = results(study)
+    best = best_of(found)
+    if best is None:
+        advice = "begin from another --preset, or with a smaller --learning-rate"
+        raise T3DError(f"none of {len(found)} trials came to its end; {advice}")
+    began = next((each for each in found if each.number == 0 and each.ended == "finished"), None)
+    before = f"; it began at {began.value:,.1f}" if began else ""
+    say(f"Best: {best.value:,.1f}, trial {best.number} of {len(found)}{before}")
+    preset = write_best(plan, best, len(found))
+    say(f"  preset  {preset}")
+    path = plan.folder(best.number).path
+    say(f"  run     {path if path.exists() else 'on another machine'}")
+    try:
+        shares = importances(study)
+        title = f"{plan.base.env}, {len(found)} trials"
+        say(f"  picture {tuning.draw(title, found, shares, plan.out / 'importance')[0]}")
+    except T3DError as error:
+        say(f"  picture none: {error}")
+    say(f"The best of {len(found)} noisy trials looks better than it is. To see it on fresh seeds:")
+    fresh = f"--seed {plan.base.seed + 1} --seeds 5"
+    env, file = shlex.quote(plan.base.env), shlex.quote(str(preset))
+    say(f"  {_as_typed()} train {env} --preset {file} {fresh}")
+    return 0
+
+
 def _film(run: str | Path, out: Path, seed: int, which: Any) -> tuple[list[Path], float]:
     from t3d.api import load
     from t3d.run.folder import RunFolder
@@ -450,11 +513,12 @@ def _console() -> "Console":
 
 def _guess(words: list[str]) -> tuple[str, str]:
     """Environment and preset as far as they show before the words are parsed, for --help."""
-    env = words[0] if words and not words[0].startswith("-") else Config().env
+    env = words[0] if words and not words[0].startswith("-") else None
     asked = [word.removeprefix("--preset=") for word in words if word.startswith("--preset=")]
     asked += [after for word, after in itertools.pairwise(words) if word == "--preset"]
-    preset = asked[0] if asked and asked[0] in PRESETS else "auto"
-    return env, resolve(env, preset)[0]
+    known = asked and (asked[0] in PRESETS or is_file(asked[0]))
+    preset, config = resolve(env, asked[0] if known else "auto")
+    return config.env, preset
 
 
 def _parse_knobs(words: list[str], command: str, about: str) -> tuple[Any, str, Config]:
@@ -485,12 +549,29 @@ def _knob_options(env: str, preset: str, command: str) -> type[Any]:
     run = Annotated[
         str | None, arg(metavar="PATH", help="folder to write; by default new, under runs/")
     ]
-    known = Annotated[str, arg(metavar="NAME", help="a name that `t3d presets` lists, or auto")]
+    known = Annotated[
+        str, arg(metavar="NAME", help="a name that `t3d presets` lists, a TOML file, or auto")
+    ]
     video = Annotated[bool, arg(help="film an episode at the end")]
     said = Annotated[bool, arg(help="print one JSON object")]
+    all_of = ", ".join(search_ranges)
+    trials = Annotated[int, arg(help="trials to finish, all starts of the command together")]
+    some = Annotated[
+        tuple[str, ...], arg(metavar="KNOB", help="knobs to search; by default all of: " + all_of)
+    ]
+    out = Annotated[str | None, arg(metavar="PATH", help="folder; by default runs/tune-ENV")]
+    storage = Annotated[
+        str | None,
+        arg(metavar="URL", help="database for many machines; by default a file in the folder"),
+    ]
     options += [("preset", known, "auto")]
     own: dict[str, list[Any]]
-    own = {"doctor": [("json", said, False)], "train": [("run", run, None), ("video", video, True)]}
+    own = {
+        "doctor": [("json", said, False)],
+        "train": [("run", run, None), ("video", video, True)],
+        "tune": [("trials", trials, 30), ("search", some, ()), ("out", out, None)],
+    }
+    own["tune"] += [("storage", storage, None)]
     return dataclasses.make_dataclass("KnobOptions", options + own[command], frozen=True)
 
 

@@ -15,6 +15,15 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from t3d.errors import T3DError
 
 
+@dataclass(frozen=True)
+class Span:
+    """Where `t3d tune` looks for a number: from low to high, evenly or evenly in its logarithm."""
+
+    low: float
+    high: float
+    log: bool = False
+
+
 def _knob(
     default: Any,
     help: str,
@@ -22,10 +31,14 @@ def _knob(
     least: float = -math.inf,
     above: float = -math.inf,
     most: float = math.inf,
+    search: Span | tuple[Any, ...] | None = None,
 ) -> Any:
-    """A field of `Config` with its range: `least <= value <= most` and `value > above`."""
+    """A field of `Config` with its range: `least <= value <= most` and `value > above`.
+
+    `search` is where `t3d tune` looks for a better value, a span or some choices.
+    """
     bounds = {"least": least, "above": above, "most": most}
-    return dataclasses.field(default=default, metadata={"help": help, **bounds})
+    return dataclasses.field(default=default, metadata={"help": help, "search": search, **bounds})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +96,11 @@ class Config:
         "noise on played actions: new at each step, or Ornstein-Uhlenbeck's, which drifts",
     )
     exploration_noise: tuple[float, ...] = _knob(
-        (0.1,), "its std in half-ranges, one for all dimensions or one for each", least=0, most=10
+        (0.1,),
+        "its std in half-ranges, one for all dimensions or one for each",
+        least=0,
+        most=10,
+        search=Span(0.03, 0.5, log=True),
     )
     exploration_final: tuple[float, ...] = _knob(
         (0.1,), "what that becomes, if exploration_steps is not 0", least=0, most=10
@@ -123,26 +140,70 @@ class Config:
         "step", "learn after every step, or in a burst after every episode"
     )
     updates_per_step: float = _knob(
-        1.0, "updates per environment step, also below 1", least=0, most=1000
+        1.0,
+        "updates per environment step, also below 1",
+        least=0,
+        most=1000,
+        search=(0.25, 0.5, 1.0, 2.0),
     )
-    batch_size: int = _knob(256, "transitions per update", least=1, most=10**7)
-    hidden: tuple[int, ...] = _knob((256, 256), "units of each hidden layer", least=1, most=65_536)
-    learning_rate: float = _knob(3e-4, "Adam's step size, actor and critic", above=0, most=1)
+    batch_size: int = _knob(
+        256, "transitions per update", least=1, most=10**7, search=(64, 128, 256, 512)
+    )
+    hidden: tuple[int, ...] = _knob(
+        (256, 256),
+        "units of each hidden layer",
+        least=1,
+        most=65_536,
+        search=((64, 64), (128, 128), (256, 256), (400, 300)),
+    )
+    learning_rate: float = _knob(
+        3e-4,
+        "Adam's step size, actor and critic",
+        above=0,
+        most=1,
+        search=Span(3e-5, 3e-3, log=True),
+    )
     n_step: int = _knob(
-        1, "rewards that a target sums before it looks at a value", least=1, most=1000
+        1,
+        "rewards that a target sums before it looks at a value",
+        least=1,
+        most=1000,
+        search=(1, 3, 5),
     )
-    discount: float = _knob(0.99, "weight of the next step's value", least=0, most=1)
-    tau: float = _knob(0.005, "share of the model in each target update", above=0, most=1)
+    discount: float = _knob(
+        0.99,
+        "weight of the next step's value",
+        least=0,
+        most=1,
+        search=(0.9, 0.95, 0.98, 0.99, 0.995, 0.999),
+    )
+    tau: float = _knob(
+        0.005,
+        "share of the model in each target update",
+        above=0,
+        most=1,
+        search=Span(0.001, 0.08, log=True),
+    )
     twins: bool = _knob(
         True, "two critics that begin unlike; without, they begin and stay alike, as if one"
     )
     policy_noise: float = _knob(
-        0.2, "std of the noise on target actions, in half-ranges", least=0, most=10
+        0.2,
+        "std of the noise on target actions, in half-ranges",
+        least=0,
+        most=10,
+        search=Span(0.05, 0.5),
     )
     noise_clip: float = _knob(
-        0.5, "largest noise on target actions, in half-ranges", least=0, most=10
+        0.5,
+        "largest noise on target actions, in half-ranges",
+        least=0,
+        most=10,
+        search=Span(0.1, 1.0),
     )
-    policy_freq: int = _knob(2, "critic updates per actor and target update", least=1, most=10**6)
+    policy_freq: int = _knob(
+        2, "critic updates per actor and target update", least=1, most=10**6, search=(1, 2, 3, 4)
+    )
 
     # What to measure and keep.
     eval_every: int = _knob(
@@ -192,6 +253,11 @@ class Config:
 
 
 knob_types: dict[str, Any] = get_type_hints(Config)
+search_ranges: dict[str, Span | tuple[Any, ...]] = {
+    field.name: field.metadata["search"]
+    for field in dataclasses.fields(Config)
+    if field.metadata["search"]
+}
 
 
 def did_you_mean(name: str, names: Any) -> str:

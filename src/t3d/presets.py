@@ -1,11 +1,25 @@
-"""Named sets of knobs: what works for which environment, and why."""
+"""Named sets of knobs: what works for which environment, and why. Files of yours are presets too.
 
+why = "what it is for"
+env = "Hopper-v5"      # where nobody says which; may be left out
+
+[knobs]
+tau = 0.01
+hidden = [400, 300]
+"""
+
+import json
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from t3d import files
 from t3d.config import Config, did_you_mean
 from t3d.errors import T3DError
+
+_LARGEST_FILE = 2**20
 
 
 @dataclass(frozen=True)
@@ -14,6 +28,7 @@ class Preset:
 
     why: str
     knobs: Mapping[str, Any]
+    env: str | None = None
 
 
 # For tasks that a small network masters: cheap updates, large steps, a nearer horizon.
@@ -138,15 +153,65 @@ PRESETS: dict[str, Preset] = {
 }
 
 
-def resolve(env: str, preset: str = "auto") -> tuple[str, Config]:
-    """The preset's name and its config for an environment.
+def resolve(env: str | None, preset: str = "auto") -> tuple[str, Config]:
+    """The preset's name and its config for an environment; None is the preset's own, if it has one.
 
     "auto" takes the preset that is named like the environment, or the defaults.
     """
     if preset == "auto":
-        preset = env if env in PRESETS else "default"
-    if preset not in PRESETS:
+        named = env or Config().env
+        preset = named if named in PRESETS else "default"
+    if is_file(preset):
+        found = read(preset)
+    elif preset in PRESETS:
+        found = PRESETS[preset]
+    else:
         known = ", ".join(["auto", *PRESETS])
         advice = did_you_mean(preset, ["auto", *PRESETS]) or f"; expected one of: {known}"
-        raise T3DError(f"no preset is called {preset!r}{advice}")
-    return preset, Config(env=env, **PRESETS[preset].knobs)
+        raise T3DError(f"no preset is called {preset!r}{advice}, or a file that ends in .toml")
+    return preset, Config(env=env or found.env or Config().env, **found.knobs)
+
+
+def is_file(preset: str) -> bool:
+    """Whether this is the path of a preset, and not a name."""
+    return preset not in PRESETS and (preset.endswith(".toml") or Path(preset).name != preset)
+
+
+def read(path: str) -> Preset:
+    """The preset of a file, checked."""
+    try:
+        said = tomllib.loads(files.read(Path(path), _LARGEST_FILE).decode())
+    except T3DError:
+        raise
+    except (OSError, ValueError, RecursionError) as error:
+        raise T3DError(f"preset {path} is not TOML: {error}") from error
+    parts = ("why", "env", "knobs")
+    for name in said:
+        if name not in parts:
+            hint = did_you_mean(name, parts) or "; knobs go below a line [knobs]"
+            raise T3DError(f"preset {path} has an unknown part {name!r}{hint}")
+    preset = Preset(said.get("why"), said.get("knobs", {}), said.get("env"))  # type: ignore[arg-type]
+    if not isinstance(preset.why, str) or not preset.why:
+        raise T3DError(f'preset {path} has no why; expected a line like why = "for a light arm"')
+    if not isinstance(preset.knobs, dict):
+        raise T3DError(f"preset {path}: knobs is {preset.knobs!r}; expected a table, [knobs]")
+    if "env" in preset.knobs:
+        raise T3DError(f"preset {path} has env among the knobs; it goes above [knobs]")
+    try:
+        Config.from_dict({**preset.knobs, **({} if preset.env is None else {"env": preset.env})})
+    except T3DError as error:
+        raise T3DError(f"preset {path}: {error}") from error
+    return preset
+
+
+def to_toml(preset: Preset) -> str:
+    """The text of a file that `read` reads."""
+    head = {"why": preset.why} | ({} if preset.env is None else {"env": preset.env})
+    lines = [f"{name} = {_toml(value)}" for name, value in head.items()]
+    lines += ["", "[knobs]", *(f"{name} = {_toml(value)}" for name, value in preset.knobs.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:
+    """A value of a knob. What JSON has no other word for than TOML is all that they need."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

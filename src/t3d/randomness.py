@@ -22,6 +22,7 @@ Purpose = Literal[
     "test",
     "bootstrap",
     "permutation",
+    "search",
 ]
 
 

@@ -42,7 +42,7 @@ def cluster() -> Iterator[Any]:
     here = Path(__file__).parent
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([str(here), str(here.parent)])
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 4})
+    cluster: Any = Cluster(initialize_head=True, head_node_args={"num_cpus": 4})
     yield cluster
     ray.shutdown()
     cluster.shutdown()

@@ -28,10 +28,11 @@ PLAY = str(Path(__file__).parents[1] / "play")
 def t3d_process(*words: str, cwd: Path) -> "subprocess.Popen[str]":
     """The command in a process of its own, which finds the environments of the play tests."""
     code = "import sys; from t3d.cli import main; sys.exit(main())"
+    path = os.pathsep.join(filter(None, [PLAY, os.environ.get("PYTHONPATH")]))
     return subprocess.Popen(
         [sys.executable, "-c", code, *words],
         cwd=cwd,
-        env=os.environ | {"PYTHONUNBUFFERED": "1", "PYTHONPATH": PLAY},
+        env=os.environ | {"PYTHONUNBUFFERED": "1", "PYTHONPATH": path},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -135,7 +136,8 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"t3d {t3d.__version__}\n"
     assert main([]) == 0
     said = capsys.readouterr().out
-    for command in ("train", "resume", "eval", "record", "plot", "compare", "presets"):
+    commands = ("train", "tune", "resume", "eval", "record", "plot", "compare", "presets")
+    for command in commands:
         assert f"\n  {command} " in said
 
 
@@ -161,6 +163,20 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         ("train --device gpu", "device 'gpu' cannot be used"),
         ("train --run .", "run folder . exists"),
         ("train Pendulum-v1 Hopper-v5", "train has no option 'Hopper-v5'"),
+        ("train --preset no.toml", "no.toml cannot be read: No such file or directory"),
+        ("train --preset ./paper-2018", "paper-2018 cannot be read: No such file"),
+        ("tune Pendlum-v1", "did you mean 'Pendulum-v1'?"),
+        ("tune --preset no.toml", "no.toml cannot be read: No such file or directory"),
+        ("tune --trials 0", "trials is 0; expected at least 1"),
+        ("tune --search tua", "tua is no knob; did you mean 'tau'?"),
+        ("tune --search seed", "seed has no range to search; expected some of: "),
+        ("tune --search tau --tau 0.1", "tau is typed and so fixed"),
+        ("tune --search learning-rate --learning-rate=1", "learning_rate is typed and so fixed"),
+        ("tune --storage nonsense", "the storage nonsense cannot be used: Could not parse"),
+        ("tune --storage sqlite:////no/where.db", "cannot be used: unable to open database file"),
+        ("tune --out /proc/no/tune", "/proc/no/tune cannot be written"),
+        ("tune --out RUN", "exists and is not of a search; choose another with --out"),
+        ("tune --device gpu", "device 'gpu' cannot be used"),
         ("resume nowhere", "no run folder at nowhere"),
         ("resume", "RUN"),
         ("eval nowhere", "no run folder at nowhere"),

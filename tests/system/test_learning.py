@@ -1,6 +1,7 @@
 """It learns: the default agent, from the command to the score."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -29,3 +30,21 @@ def test_the_notes_way_learns_too(tmp_path: Path, capsys: pytest.CaptureFixture[
     score = json.loads(capsys.readouterr().out)
     assert score["mean"] > -400
     assert np.isfinite(score["returns"]).all()
+
+
+def test_a_search_mends_a_bad_preset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    short = "steps = 5000\nrandom_steps = 500\nhidden = [64, 64]\nbatch_size = 64\n"
+    seen = "eval_every = 500\neval_episodes = 5\n"
+    bad = "learning_rate = 0.03\ntau = 0.5\ndiscount = 0.5\n"
+    Path("bad.toml").write_text(f'why = "bad on purpose"\n[knobs]\n{short}{seen}{bad}')
+    words = ["tune", "--preset", "bad.toml", "--hidden", "64", "64", "--threads", "1"]
+    assert main([*words, "--trials", "4"]) == 0
+    said = capsys.readouterr().out
+    found = re.search(r"Best: (-[\d,.]+), trial \d of 4; it began at (-[\d,.]+)", said)
+    assert found
+    best, began = (float(value.replace(",", "")) for value in found.groups())
+    assert began < -1000  # it cannot swing up
+    assert best > -400

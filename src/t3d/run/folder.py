@@ -15,10 +15,11 @@ import json
 import math
 import os
 import platform
+import secrets
 import shlex
 import shutil
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,7 @@ class RunFolder:
     @staticmethod
     def free_path(env: str, seed: int) -> Path:
         """The default place for a new run: the first free name under runs/."""
-        name = "".join(c if c.isalnum() or c in "-._" else "-" for c in env)
+        name = folder_name(env)
         path = Path("runs") / f"{name}-seed{seed}"
         again = 2
         while path.exists():
@@ -172,6 +173,11 @@ class RunFolder:
         return newest / "agent.safetensors" if newest else None
 
 
+def folder_name(env: str) -> str:
+    """An environment's name as a folder can have it."""
+    return "".join(c if c.isalnum() or c in "-._" else "-" for c in env)
+
+
 def finite(value: Any) -> float:
     """A number that is one, and not too large to be."""
     number = float(value)
@@ -233,6 +239,24 @@ def is_locked(folder: RunFolder) -> bool:
     except OSError:
         return True
     return False
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[str]:
+    """Wait until no other process is here for the same folder; gives the name of the folder.
+
+    That name is its own, whatever path leads to it and from which machine.
+    """
+    with (path / ".folder").open("a+") as file:
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        name = file.read(64)
+        if not name:
+            name = secrets.token_hex(16)
+            file.write(name)
+            file.flush()
+        yield name
 
 
 class MetricsFile:

@@ -109,7 +109,7 @@ class Run:
             run._lock = Lock(folder)
             run._open(metrics_bytes=0)
         except BaseException:
-            run._let_go()
+            run.let_go()
             raise
         return run
 
@@ -171,7 +171,7 @@ class Run:
                 checkpoint.set_aside(damaged)
                 run.notes.append(f"{why}; back to the checkpoint of step {done:,}")
         except BaseException:
-            run._let_go()
+            run.let_go()
             raise
         if not run.metrics.is_as(whole.manifest["metrics"]):
             run.notes.append(f"{folder.metrics_path} is not what it was at step {done:,}")
@@ -406,7 +406,7 @@ class Run:
     def close(self) -> None:
         """End the environments and the files, whatever else goes wrong."""
         with ExitStack() as last_first:
-            last_first.callback(self._let_go)
+            last_first.callback(self.let_go)
             last_first.callback(torch.set_num_threads, self._threads_before)
             last_first.callback(self.metrics.close)
             if self._background:
@@ -416,7 +416,8 @@ class Run:
             with suppress(DivergedError):
                 self.finish()
 
-    def _let_go(self) -> None:
+    def let_go(self) -> None:
+        """End the environments of a run that was built, and is not to be trained."""
         self.collector.close()
         self.evaluation_env.close()
         if self._lock:
