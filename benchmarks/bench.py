@@ -182,7 +182,8 @@ def measure_growth(match: str) -> Any:
             print(f"growth: {what} {value}", flush=True)
             sizes = {"state": 17, "action": 6, "hidden": 256, "batch": 256, "rows": 100_000}
             if what == "environments":
-                words: list[object] = ["steps", "HalfCheetah-v5", 256, 256, value]
+                knobs = json.dumps({"num_envs": value})
+                words: list[object] = ["steps", "HalfCheetah-v5", 256, 256, knobs]
                 kinds = ["fused"]
             else:
                 sizes[what] = value

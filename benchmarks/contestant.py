@@ -1,7 +1,8 @@
 """One contestant of bench.py, in a process and an environment of its own.
 
     python contestant.py KIND update STATE ACTION HIDDEN BATCH [ROWS]
-    python contestant.py KIND steps ENV HIDDEN BATCH [ENVIRONMENTS]
+    python contestant.py KIND steps ENV HIDDEN BATCH [KNOBS]      as JSON, of T3D
+    python contestant.py KIND steps ENV HIDDEN BATCH [ENVIRONMENTS UPDATES]     per step, of SB3
 
 It prints `ready`, then reads seconds from stdin, works for about as long, and prints what it
 did as JSON: {"count": updates or steps, "seconds": ..., "megabytes": peak memory}. So that
@@ -14,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -66,25 +68,26 @@ def t3d_update(engine: str, threads: int, sizes: list[int]) -> Any:
     return repeat(lambda: agent.train(memory, 1))
 
 
-def t3d_steps(engine: str, threads: int, env: str, num_envs: int = 1, **knobs: Any) -> Any:
+def t3d_steps(engine: str, threads: int, env: str, **knobs: Any) -> Any:
     """A run of T3D, end to end, as `t3d train` makes it."""
     from t3d import Config
     from t3d.run.folder import RunFolder
     from t3d.run.train import Run
 
     rare = {"eval_every": 0, "checkpoint_every": 0, "log_every": 10**9, "steps": 10**9}
-    more = {"random_steps": RANDOM, "engine": engine, "threads": threads, "num_envs": num_envs}
+    more = {"random_steps": RANDOM, "engine": engine, "threads": threads}
     config = Config.from_dict({"env": env, **rare, **more, **knobs})
     folder = RunFolder(tempfile.mkdtemp() + "/run")
     run = Run.start(config, env, folder, about={})
     while run.agent.updates < 100:
         run.step()
-    go = repeat(run.step, num_envs)
+    go = repeat(run.step)
 
     def go_and_finish(seconds: float) -> tuple[int, float]:
-        count, took = go(seconds)
+        before = run.collector.steps
+        _, took = go(seconds)
         run.finish()  # or its threads would wait while another contestant works
-        return count, took
+        return run.collector.steps - before, took
 
     return go_and_finish
 
@@ -183,11 +186,21 @@ def peer_update(name: str, sizes: list[int]) -> Any:
     return repeat(lambda: model.train(gradient_steps=1, batch_size=batch))
 
 
-def peer_steps(name: str, env: str, hidden: int, batch: int) -> Any:
-    """A peer, end to end by its own `learn`."""
-    model = peer(name)(gymnasium.make(env), hidden, batch, 10**6)
+def peer_steps(
+    name: str, env: str, hidden: int, batch: int, envs: int = 0, updates: float = 1
+) -> Any:
+    """A peer, end to end by its own `learn`; with `envs`, in as many processes."""
+    world: Any
+    if envs:
+        from stable_baselines3.common.vec_env import SubprocVecEnv
+
+        world = SubprocVecEnv([partial(gymnasium.make, env)] * envs)
+    else:
+        world = gymnasium.make(env)
+    model = peer(name)(world, hidden, batch, 10**6)
+    model.gradient_steps = max(1, round(updates * max(1, envs)))
     model.learn(RANDOM + 100)
-    return repeat(lambda: model.learn(100, reset_num_timesteps=False), 100)
+    return repeat(lambda: model.learn(104, reset_num_timesteps=False), 104)
 
 
 def main() -> None:
@@ -212,12 +225,13 @@ def main() -> None:
         hidden, batch = int(words[0]), int(words[1])
         if engine in ("fused", "reference"):
             knobs = {"hidden": (hidden, hidden), "batch_size": batch}
-            num_envs = int(words[2]) if len(words) > 2 else 1
-            go = t3d_steps(engine, int(threads or 0), env, num_envs, **knobs)
+            knobs |= json.loads(words[2]) if len(words) > 2 else {}
+            go = t3d_steps(engine, int(threads or 0), env, **knobs)
         elif engine == "plain":
             go = plain_steps(env, hidden, batch)
         else:
-            go = peer_steps(engine, env, hidden, batch)
+            numbers = [float(word) for word in words[2:]]
+            go = peer_steps(engine, env, hidden, batch, *map(int, numbers[:1]), *numbers[1:])
     print("ready", flush=True)
     for line in sys.stdin:
         count, seconds = go(float(line))

@@ -1,0 +1,211 @@
+"""What collectors bring and cost: the figures of docs/scale.md.
+
+    python benchmarks/scale.py                  everything, about 15 minutes
+    python benchmarks/scale.py --only slow      one part: slow, cheetah, model, nodes
+    python benchmarks/scale.py --draw           the plot again, from the JSON
+
+slow      a simulator of 10 ms per step: 1 and 8 collectors, 8 processes, and SB3's 8
+cheetah   HalfCheetah-v5: one collector beside the learner against the run without
+model     what a step, a policy, a row and an update cost
+nodes     what that predicts, against a cluster of four Ray nodes on this machine
+"""
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from typing import Any
+
+from bench import HERE, Contestant
+
+RESULTS = HERE / "results" / "scale.json"
+PLOT = HERE.parent / "docs" / "images" / "scale.png"
+HIDDEN, BATCH = 256, 256
+
+
+def turns(contestants: dict[str, Contestant], rounds: int, seconds: float) -> dict[str, Any]:
+    """Let all work in turns; what was played ahead while others worked is not counted."""
+    for _ in range(rounds):
+        for contestant in contestants.values():
+            contestant.turn(seconds / 3)
+            contestant.rates.pop()
+            contestant.turn(seconds)
+    found = {}
+    for name, contestant in contestants.items():
+        found[name] = {"rate": statistics.median(contestant.rates), "rates": contestant.rates}
+        contestant.close()
+        print(f"  {name}: {found[name]['rate']:.1f} steps/s", flush=True)
+    return found
+
+
+def t3d(env: str, **knobs: Any) -> Contestant:
+    """T3D in a process of its own."""
+    return Contestant("fused", "steps", env, HIDDEN, BATCH, json.dumps(knobs))
+
+
+def measure_slow() -> Any:
+    """A simulator of 10 ms per step, an update for every fourth step."""
+    env, ratio = "slow_env:Slow10-v0", 0.25
+    shared = {"updates_per_step": ratio, "collector_cpus": 0.1}
+    found = turns(
+        {
+            "1 collector": t3d(env, collectors=1, **shared),
+            "8 collectors": t3d(env, collectors=8, **shared),
+            "8 processes": t3d(
+                env, num_envs=8, env_backend="processes", overlap=True, updates_per_step=ratio
+            ),
+            "sb3 SubprocVecEnv 8": Contestant("sb3", "steps", env, HIDDEN, BATCH, 8, ratio),
+        },
+        rounds=5,
+        seconds=9,
+    )
+    return found | {"updates_per_step": ratio}
+
+
+def measure_cheetah() -> Any:
+    """HalfCheetah-v5, an update for every step."""
+    env = "HalfCheetah-v5"
+    return turns({"local": t3d(env), "1 collector": t3d(env, collectors=1)}, rounds=9, seconds=6)
+
+
+def measure_model() -> Any:
+    """What each part costs, on HalfCheetah-v5, with Ray on this machine."""
+    import pickle
+
+    import numpy as np
+
+    from t3d import Config
+    from t3d.play.remote import Collectors
+    from t3d.run.folder import RunFolder
+    from t3d.run.train import Run
+
+    rare = {"eval_every": 0, "checkpoint_every": 0, "log_every": 10**9, "steps": 10**9}
+    knobs = {"env": "HalfCheetah-v5", "collectors": 1, "random_steps": 0} | rare
+    config = Config.from_dict(knobs)
+    run = Run.start(config, config.env, RunFolder(tempfile.mkdtemp() + "/run"), about={})
+    collectors = run.collector
+    assert isinstance(collectors, Collectors)
+    ray, station = collectors._ray, collectors._actors[0]
+    memory = run.memory
+    found: dict[str, float] = {}
+
+    def play(count: int) -> Any:
+        weights = ray.put(run.agent.weights())
+        return ray.get(station.play.remote(0, play.number, weights, 0, count, None))  # type: ignore[attr-defined]
+
+    play.number = 0  # type: ignore[attr-defined]
+    parcel = play(25)
+    found["weights_bytes"] = run.agent.weights().nbytes
+    found["row_bytes"] = len(pickle.dumps(parcel)) / 25
+    for _ in range(20):  # enough to learn from
+        collectors._store([(0, play(25))], 0, memory)
+
+    def median(work: Any, times: int) -> float:
+        """Seconds that something takes."""
+        taken = []
+        for _ in range(times):
+            began = time.perf_counter()
+            work()
+            taken.append(time.perf_counter() - began)
+        return statistics.median(taken)
+
+    def with_new_policy(count: int) -> Any:
+        play.number += 1  # type: ignore[attr-defined]
+        return play(count)
+
+    found["play_seconds"] = statistics.median(play(25).seconds / 25 for _ in range(40))
+    one, many = median(lambda: play(1), 100), median(lambda: play(51), 40)
+    found["request_seconds"] = one - (many - one) / 50
+    found["policy_seconds"] = median(lambda: with_new_policy(1), 100) - one
+    found["put_seconds"] = median(lambda: ray.put(run.agent.weights()), 100)
+    began = time.perf_counter()
+    for t in range(25):
+        collectors._store([(0, parcel)], t, memory)
+    found["store_seconds"] = (time.perf_counter() - began) / 25
+    run.agent.train(memory, 50)
+    found["update_seconds"] = median(lambda: run.agent.train(memory, 2), 200) / 2
+    run.close()
+    print({name: float(f"{np.float64(value):.3g}") for name, value in found.items()}, flush=True)
+    return found
+
+
+def predicted(model: dict[str, float], count: int, step: float, updates: float) -> float:
+    """Steps per second of so many collectors, each with one environment of `step` seconds.
+
+    The collectors' own pace, or the learner's: storing, updates, and a policy for each parcel.
+    """
+    each = min(25, max(1, round(1 / step)))  # steps of a parcel, at the default staleness
+    play = step + (model["request_seconds"] + model["policy_seconds"]) / each / 2  # two in flight
+    learn = model["store_seconds"] + updates * model["update_seconds"]
+    learn += (model["put_seconds"] + model["request_seconds"]) / each
+    return min(count / play, 1 / learn)
+
+
+def measure_nodes(model: dict[str, float]) -> Any:
+    """Collectors with a simulator of 100 ms on four nodes, against the prediction."""
+    import os
+
+    os.environ["PYTHONPATH"] = str(HERE)
+    from ray.cluster_utils import Cluster
+
+    cluster: Any = Cluster(initialize_head=True, head_node_args={"num_cpus": 16})
+    for _ in range(3):
+        cluster.add_node(num_cpus=16)
+    cluster.wait_for_nodes()
+    found = {}
+    for count in (1, 4, 16, 48):
+        knobs = {"collectors": count, "updates_per_step": 0.25, "ray": cluster.address}
+        contestant = t3d("slow_env:Slow100-v0", **knobs, random_steps=200)
+        contestant.turn(6)
+        contestant.rates.clear()
+        contestant.turn(20)
+        contestant.close()
+        asked = predicted(model, count, 0.1005, 0.25)
+        found[count] = {"measured": contestant.rates[0], "predicted": asked}
+        print(f"  {count}: {contestant.rates[0]:.1f}, predicted {asked:.1f}", flush=True)
+    cluster.shutdown()
+    return found
+
+
+def draw(found: dict[str, Any]) -> None:
+    """Steps per second for 1 to 1,000 collectors."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+    axes = figure.add_subplot()
+    counts = [round(10 ** (k / 20)) for k in range(61)]
+    for step, updates in ((0.01, 1), (0.01, 0.25), (0.1, 0.25), (0.1, 0.02)):
+        rates = [predicted(found["model"], n, step, updates) for n in counts]
+        label = f"{step * 1000:g} ms per step, {updates:g} updates per step"
+        axes.plot(counts, rates, lw=2, label=label)
+    measured = {int(n): point["measured"] for n, point in found["nodes"].items()}
+    axes.plot(list(measured), list(measured.values()), "k.", ms=9, label="measured (100 ms, 0.25)")
+    axes.set(xscale="log", yscale="log", xlabel="collectors", ylabel="environment steps per second")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.grid(alpha=0.3)
+    axes.legend(loc="upper left", fontsize=8)
+    figure.savefig(PLOT, dpi=150)
+    print(PLOT)
+
+
+def main() -> None:
+    """Measure, keep, draw."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="slow,cheetah,model,nodes")
+    parser.add_argument("--draw", action="store_true")
+    asked = parser.parse_args()
+    found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    for part in [] if asked.draw else asked.only.split(","):
+        print(part, flush=True)
+        work: Any = {"slow": measure_slow, "cheetah": measure_cheetah, "model": measure_model}
+        work = work.get(part) or (lambda: measure_nodes(found["model"]))
+        found[part] = work()
+        RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+    if "model" in found and "nodes" in found:
+        draw(found)
+
+
+if __name__ == "__main__":
+    main()
