@@ -92,7 +92,7 @@ class RunFolder:
     @staticmethod
     def free_path(env: str, seed: int) -> Path:
         """The default place for a new run: the first free name under runs/."""
-        name = "".join(c if c.isalnum() or c in "-._" else "-" for c in env)
+        name = safe_name(env)
         path = Path("runs") / f"{name}-seed{seed}"
         again = 2
         while path.exists():
@@ -170,6 +170,11 @@ class RunFolder:
         """The agent of the newest checkpoint."""
         newest = self.newest_checkpoint()
         return newest / "agent.safetensors" if newest else None
+
+
+def safe_name(text: str) -> str:
+    """A text as a name that every file system takes."""
+    return "".join(c if c.isalnum() or c in "-._" else "-" for c in text)
 
 
 def finite(value: Any) -> float:
