@@ -177,8 +177,8 @@ def sweep(spec: Spec, out: Path, jobs: int | None, address: str | None, console:
     with ExitStack() as last_first:
         ray, room = None, cores()
         if address is not None:
-            ray = connect(address, room)
-            last_first.callback(ray.shutdown)
+            ray, disconnect = connect(address, room)
+            last_first.callback(disconnect)
             room = int(ray.cluster_resources().get("CPU", 0))
         jobs = share(cells, spec, room, jobs)
         begin_folder(out, spec)

@@ -1,46 +1,55 @@
-"""Ray: the one place that joins a cluster, or starts one. Needs the extra `ray`."""
+"""Ray (an extra): reaching a cluster, or starting one on this machine."""
 
-import logging
-import os
+import math
 import socket
+from collections.abc import Callable
 from typing import Any
-from urllib.parse import urlsplit
 
 from t3d.errors import T3DError
 
+_ADVICE = "start one with `ray start --head`, or leave --ray out"
 
-def connect(address: str, cpus: int) -> Any:
-    """Ray, connected: to `local`, which starts a cluster of so many CPUs here, or to one there is.
 
-    That is `auto`, host:port or ray://host:port. `ray.shutdown()` ends what this began.
+def connect(address: str, cpus: float) -> tuple[Any, Callable[[], None]]:
+    """Ray, connected, and what to call in the end; `local` starts it with so many CPUs.
+
+    A program that has connected Ray itself keeps its connection, whatever the address.
     """
     try:
         import ray
     except ModuleNotFoundError as error:
-        raise T3DError("Ray needs an extra: pip install 't3d[ray]'") from error
-    if ray.is_initialized():  # as in a task of Ray's own
-        return ray
+        raise T3DError("this needs an extra: pip install 't3d[ray]'") from error
+    if ray.is_initialized():
+        return ray, lambda: None
+    _knock(address)
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     try:
-        _knock(address)
-        ray.init(
-            address,
-            num_cpus=cpus if address == "local" else None,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-        )
-    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        why = " ".join(str(error).split())
-        advice = "`ray start --head` starts one; the address local does, too"
-        raise T3DError(f"no Ray cluster at {address!r}: {why}; {advice}") from error
-    return ray
+        if address == "local":
+            ray.init("local", num_cpus=math.ceil(cpus), include_dashboard=False, **quiet)
+        else:
+            ray.init(address, **quiet)
+    except (ConnectionError, RuntimeError, ValueError, OSError, AssertionError) as error:
+        ray.shutdown()
+        what = last_line(error)
+        if "Version mismatch" in str(error):
+            what = " ".join(str(error).split())
+            raise T3DError(f"the cluster at {address} is not for us: {what}") from error
+        raise T3DError(f"no Ray cluster at {address}: {what}; {_ADVICE}") from error
+    return ray, ray.shutdown
 
 
 def _knock(address: str) -> None:
-    """See that someone answers at host:port; Ray itself would try for minutes."""
-    if address == "auto":
-        address = os.environ.get("RAY_ADDRESS", address)
-    if ":" in address:
-        place = urlsplit(f"//{address.removeprefix('ray://')}")
-        port = 10001 if place.port is None else place.port
-        socket.create_connection((place.hostname or "", port), timeout=5).close()
+    """Refuse an address where nobody answers; Ray itself would try for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except (OSError, OverflowError) as error:
+        raise T3DError(f"no Ray cluster at {address}: {error}; {_ADVICE}") from error
+
+
+def last_line(error: BaseException) -> str:
+    """What an error of Ray comes down to: the last line of its long stories."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

@@ -28,6 +28,7 @@ from t3d.config import Config, did_you_mean, knob_types
 from t3d.errors import T3DError
 from t3d.learn.engines import engine_for
 from t3d.learn.t3d import usable_device
+from t3d.play.cluster import last_line
 from t3d.play.envs import make
 from t3d.presets import resolve
 from t3d.run import checkpoint
@@ -56,8 +57,9 @@ class Spec:
         for name in values:
             if name not in names:
                 advice = did_you_mean(name, names) or f"; expected one of: {', '.join(names)}"
-                where = "; knobs go under [knobs]" if name in knob_types else advice
-                raise T3DError(f"a sweep has no {name!r}{where}")
+                if name in knob_types and name != "seed":
+                    advice = "; knobs go under [knobs]"
+                raise T3DError(f"a sweep has no {name!r}{advice}")
         env = values.get("env")
         env = [env] if isinstance(env, str) else env
         if not isinstance(env, list) or not env or not all(isinstance(e, str) for e in env):
@@ -78,13 +80,14 @@ class Spec:
         return cls(env, _seeds(values.get("seeds", 1)), preset, knobs)
 
     def axes(self) -> dict[str, list[Any]]:
-        """The knobs with more than one value to try, in order."""
+        """The knobs with several values to try, in the order of `Config`: it names folders."""
         found = {}
-        for name, value in self.knobs.items():
-            takes_lists = get_origin(knob_types[name]) is tuple
-            inner = isinstance(value, list) and any(isinstance(item, list) for item in value)
-            if inner if takes_lists else isinstance(value, list):
-                found[name] = value
+        for name in knob_types:
+            value = self.knobs.get(name)
+            if isinstance(value, list):
+                takes_lists = get_origin(knob_types[name]) is tuple
+                if not takes_lists or any(isinstance(item, list) for item in value):
+                    found[name] = value
         return found
 
 
@@ -121,6 +124,11 @@ class Cell:
     config: Config
     state: str = "waiting"  # then training, and then finished, stopped or failed
     why: str = ""  # it failed
+
+    @property
+    def log(self) -> Path:
+        """What its process prints goes here, and stays if it fails."""
+        return self.path.with_name(f"{self.path.name}.log")
 
 
 def cells_of(spec: Spec, out: Path) -> list[Cell]:
@@ -200,6 +208,7 @@ def see_what_is_done(cells: list[Cell], stop: Callable[[], bool]) -> None:
         with suppress(T3DError):  # of a damaged one, the cell itself says what is wrong
             if folder.score() and checkpoint.has_finished(folder, cell.config.steps):
                 cell.state = "finished"
+                cell.log.unlink(missing_ok=True)  # it may have come to its end alone
 
 
 class Worker(Protocol):
@@ -257,7 +266,7 @@ class Process:
         names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
         own = {name: threads for name in names if threads}  # if nobody chose them
         self._stopping = False
-        self._log = cell.path.with_name(f"{cell.path.name}.log")
+        self._log = cell.log
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "t3d.run.cell"],
@@ -285,7 +294,8 @@ class Process:
             return ("finished" if code == 0 else "stopped"), ""
         if code < 0 or code == STOPPED:
             return "failed", f"ended by {signal.Signals(-code if code < 0 else code - 128).name}"
-        return "failed", _last_line(self._log.read_text(errors="replace")) or f"exit code {code}"
+        printed = [line for line in self._log.read_text(errors="replace").splitlines() if line]
+        return "failed", printed[-1].strip() if printed else f"exit code {code}"
 
     def stop(self) -> None:
         """See `Worker`."""
@@ -319,7 +329,7 @@ class Task:
         except self._ray.exceptions.TaskCancelledError:  # before it began to play
             return "stopped", ""
         except self._ray.exceptions.RayError as error:
-            return "failed", _last_line(str(error))
+            return "failed", last_line(error)
 
     def stop(self) -> None:
         """See `Worker`. Ray raises SIGINT in the task, which saves."""
@@ -339,11 +349,6 @@ def job(cell: Cell, command: str) -> str:
     about = {"preset": cell.preset, "command": command}
     config = dataclasses.asdict(cell.config)
     return json.dumps({"run": str(cell.path.absolute()), "config": config, "about": about})
-
-
-def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else ""
 
 
 def share(cells: list[Cell], spec: Spec, cores: int, jobs: int | None) -> int:

@@ -18,6 +18,7 @@ from t3d.show.terminal import clock, say
 
 _LOOK_EVERY = 1.0  # seconds between looks at the cells' files
 _PLAIN_EVERY = 10.0  # seconds between plain lines, unless a cell begins or ends
+_SLOW_START = 15.0  # seconds without a step, which only compiling takes
 _MATTERS = ["training", "failed", "stopped", "finished", "waiting"]  # most first
 
 
@@ -64,6 +65,7 @@ class SweepWatcher:
         self._console = console
         self._cells = [(cell, _Progress(cell)) for cell in cells]
         self._jobs = jobs
+        self._began = time.monotonic()
         self._states = ["waiting" for _ in cells]
         self._looked = self._said = 0.0
         self._live: Live | None = None
@@ -107,8 +109,11 @@ class SweepWatcher:
         counts = Counter(cell.state for cell, _ in self._cells)
         told = [f"{counts[state]} {state}" for state in _MATTERS if counts[state]]
         steps = f"step {self._done():,} of {self._steps:,}"
-        goes_on = counts["training"] or counts["waiting"]
-        return ", ".join([steps, *told, *([f"{self.time_left()} left"] if goes_on else [])])
+        if counts["training"] or counts["waiting"]:
+            told.append(f"{self.time_left()} left")
+        if not self._done() and time.monotonic() - self._began > _SLOW_START:
+            told.append("the fused engine is compiled, once on this machine: about a minute")
+        return ", ".join([steps, *told])
 
     def time_left(self) -> str:
         """An estimate from the pace of each cell, or of the others where it has none yet."""
@@ -125,9 +130,11 @@ class SweepWatcher:
 
     def _table(self) -> Group:
         """All cells, or, where the screen is too small, those that matter most."""
-        table = Table.grid(padding=(0, 2))
-        for justify in ("left", "right", "right", "right", "left"):
-            table.add_column(justify=justify, no_wrap=True, overflow="ellipsis")
+        table = Table.grid(padding=(0, 2), expand=True)
+        table.add_column(no_wrap=True)
+        for _ in range(3):
+            table.add_column(justify="right", no_wrap=True)
+        table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")  # why it failed may be long
         table.add_row("cell", "step", "evaluation", "best", "", style="dim")
         room = max(1, self._console.height - 5)
         shown = self._cells
@@ -139,7 +146,8 @@ class SweepWatcher:
             style = {"failed": "red", "finished": "green", "waiting": "dim"}.get(cell.state, "")
             state = Text(f"failed: {cell.why}" if cell.why else cell.state, style)
             table.add_row(Text(cell.path.name), steps, last, best, state)
-        bar = ProgressBar(total=self._steps, completed=self._done())
+        bar = Table.grid(expand=True)  # alone, it would end without a new line
+        bar.add_row(ProgressBar(total=self._steps, completed=self._done()))
         return Group(bar, table, Text(self._summary()))
 
 
