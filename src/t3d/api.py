@@ -181,6 +181,9 @@ def sweep(spec: Spec, out: Path, jobs: int | None, address: str | None, console:
             last_first.callback(disconnect)
             room = int(ray.cluster_resources().get("CPU", 0))
         jobs = share(cells, spec, room, jobs)
+        threads = max(cell.config.threads for cell in cells)
+        if ray and threads > room:  # it would wait for them for ever
+            raise T3DError(f"threads is {threads}; the cluster at {address} has {room} CPUs")
         begin_folder(out, spec)
         last_first.callback(Lock(RunFolder(out)).release)
 

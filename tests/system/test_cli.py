@@ -168,7 +168,6 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         ("sweep Pendulum-v1 --seeds 5,5", "seeds is [5, 5]: one is there twice"),
         ("sweep Pendulum-v1 --jobs 0", "jobs is 0; expected at least 1"),
         ("sweep RUN --seeds 2", "says what to sweep; leave out --seeds"),
-        ("sweep Pendulum-v1 --ray auto", "no Ray cluster at auto: Could not find any running"),
         ("sweep Pendulum-v1 --ray nowhere", "no Ray cluster at nowhere: Invalid address"),
         ("sweep Pendulum-v1 --ray localhost:9", "no Ray cluster at localhost:9: "),
         ("presets all", "presets has no option 'all'"),

@@ -18,7 +18,7 @@ from t3d.show.terminal import clock, say
 
 _LOOK_EVERY = 1.0  # seconds between looks at the cells' files
 _PLAIN_EVERY = 10.0  # seconds between plain lines, unless a cell begins or ends
-_SLOW_START = 15.0  # seconds without a step, which only compiling takes
+_SLOW_START = 15.0  # seconds without a step, after which to say why
 _MATTERS = ["training", "failed", "stopped", "finished", "waiting"]  # most first
 
 
@@ -112,7 +112,7 @@ class SweepWatcher:
         if counts["training"] or counts["waiting"]:
             told.append(f"{self.time_left()} left")
         if not self._done() and time.monotonic() - self._began > _SLOW_START:
-            told.append("the fused engine is compiled, once on this machine: about a minute")
+            told.append("no step yet: the first start on a machine compiles for a minute")
         return ", ".join([steps, *told])
 
     def time_left(self) -> str:
