@@ -118,7 +118,7 @@ def limits(threads: int, seconds: float) -> float:
 
 def take_turns(contestants: dict[str, Contestant], rounds: int, seconds: float) -> Any:
     """Let all work, in turns, and the limit be measured between them."""
-    from t3d.learn.team import cores
+    from t3d.machine import cores
 
     products: dict[str, list[float]] = {"limit": [], "limit_1_thread": []}
     for _ in range(rounds):
@@ -264,7 +264,7 @@ def main() -> None:
     asked = parser.parse_args()
     found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     if not asked.draw:
-        from t3d.learn.team import cores
+        from t3d.machine import cores
 
         found["machine"] = {"processor": processor(), "cores": cores()}
         for part in asked.only:

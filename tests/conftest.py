@@ -1,6 +1,9 @@
 """What all tests share: one thread each, and runs small enough to make many of them."""
 
 import json
+import os
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,8 @@ pytest_plugins = ["browsing"]  # of tests/show
 
 # EnvPool is an extra of half a gigabyte, and not for every platform.
 needs_envpool = pytest.mark.skipif(find_spec("envpool") is None, reason="the extra envpool")
+
+PLAY = str(Path(__file__).parent / "play")
 
 # A run of a second or two that still plays, learns, evaluates, logs and checkpoints.
 TINY: dict[str, Any] = {
@@ -66,3 +71,17 @@ def same_bits(one: str | Path, other: str | Path) -> bool:
 
 def read_json(path: Path) -> Any:
     return json.loads(path.read_text())
+
+
+def t3d_process(*words: str, cwd: Path) -> "subprocess.Popen[str]":
+    """The command in a process of its own, which finds the environments of the play tests."""
+    code = "import sys; from t3d.cli import main; sys.exit(main())"
+    path = os.pathsep.join([PLAY, os.environ.get("PYTHONPATH", "")])
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *words],
+        cwd=cwd,
+        env=os.environ | {"PYTHONUNBUFFERED": "1", "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )

@@ -4,26 +4,41 @@ import dataclasses
 import shlex
 import sys
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
 
 from t3d import files
 from t3d.config import Config
 from t3d.errors import T3DError
-from t3d.learn.engines import agent_class, engine_for
 from t3d.learn.t3d import T3D
+from t3d.machine import cores
+from t3d.play.cluster import connect
 from t3d.play.envs import EnvSource, GuardedEnv, env_name, make
-from t3d.play.evaluate import Score
-from t3d.play.evaluate import evaluate as play_episodes
 from t3d.presets import resolve
 from t3d.run import checkpoint, doctor
-from t3d.run.folder import Record, RunFolder, is_locked, versions
+from t3d.run.agents import evaluate as evaluate
+from t3d.run.agents import load as load
+from t3d.run.folder import Lock, Record, RunFolder, is_locked, versions
+from t3d.run.sweep import (
+    Cell,
+    Process,
+    Spec,
+    Task,
+    Worker,
+    begin_folder,
+    cells_of,
+    check,
+    see_what_is_done,
+    share,
+)
+from t3d.run.sweep import run as run_cells
 from t3d.run.tensorboard import TensorBoard
 from t3d.run.train import Run, StopSignal
+from t3d.show.sweep import SweepWatcher
 from t3d.show.terminal import PatientConsole, TerminalWatcher, say
 
 if TYPE_CHECKING:
@@ -31,7 +46,6 @@ if TYPE_CHECKING:
 
     from t3d.run.tune import Plan
 
-Which = Literal["best", "last"]
 _COMPILING = "compiling the fused engine, once on this machine: about half a minute ..."
 
 
@@ -71,46 +85,12 @@ def resume(
     return load(run)
 
 
-def load(run: str | Path, *, which: Which = "best", device: str = "cpu") -> T3D:
-    """The agent of a run: the best by evaluation, or the last."""
-    folder = RunFolder.open(run)
-    path = folder.best_agent if which == "best" else folder.last_agent()
-    if path is None or not path.is_file():
-        raise T3DError(f"{run} has no {which} agent yet; let it train to its first evaluation")
-    config = dataclasses.replace(folder.config(), device=device)
-    if config.engine == "fused":  # what it was trained with; on another device any will do
-        config = dataclasses.replace(config, engine="auto")
-    return agent_class(engine_for(config)[0]).load(path, device)
-
-
 def make_env(
     run: str | Path, *, env: EnvSource | None = None, render_mode: str | None = None
 ) -> GuardedEnv:
     """The environment of a run as its agent sees it: `select_action` takes what it shows."""
     config = RunFolder.open(run).config()
     return make(env or config.env, config, render_mode=render_mode)
-
-
-def evaluate(
-    run: str | Path,
-    *,
-    episodes: int = 10,
-    seed: int = 0,
-    which: Which = "best",
-    env: EnvSource | None = None,
-) -> Score:
-    """Play noiseless episodes that no choice of training was made on."""
-    if episodes < 1:
-        raise T3DError(f"episodes is {episodes}; expected at least 1")
-    if seed < 0:
-        raise T3DError(f"seed is {seed}; expected at least 0")
-    config = RunFolder.open(run).config()
-    agent = load(run, which=which)
-    played = make(env or config.env, config)
-    try:
-        return play_episodes(agent.select_action, played, range(episodes), seed, purpose="test")
-    finally:
-        played.close()
 
 
 class Outcome(NamedTuple):
@@ -211,8 +191,49 @@ def _stopping(console: Console) -> Callable[[], None]:
 
 def about(preset: str, command: str | None = None) -> Record:
     """What a run keeps of how it was made; the command is this process's, if not given."""
-    command = command or shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-    return {"preset": preset, "command": command, "versions": versions()}
+    return {"preset": preset, "command": command or _command(), "versions": versions()}
+
+
+def _command() -> str:
+    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+
+
+class Swept(NamedTuple):
+    """How a sweep ended."""
+
+    cells: list[Cell]
+    signal: int | None  # the signal that stopped it; None if every cell has ended
+
+
+def sweep(spec: Spec, out: Path, jobs: int | None, address: str | None, console: Console) -> Swept:
+    """Train every cell that is not finished, as processes here or on a Ray cluster."""
+    cells = cells_of(spec, out)
+    check(cells, spec, elsewhere=address is not None)
+    with ExitStack() as last_first:
+        ray, room = None, cores()
+        if address is not None:
+            ray, disconnect = connect(address, room)
+            last_first.callback(disconnect)
+            room = int(ray.cluster_resources().get("CPU", 0))
+        jobs = share(cells, spec, room, jobs)
+        threads = max(cell.config.threads for cell in cells)
+        if ray and threads > room:  # it would wait for them for ever
+            raise T3DError(f"threads is {threads}; the cluster at {address} has {room} CPUs")
+        begin_folder(out, spec)
+        last_first.callback(Lock(RunFolder(out)).release)
+
+        def begin(cell: Cell) -> Worker:
+            return Task(ray, cell, _command()) if ray else Process(cell, _command())
+
+        def stopping() -> None:
+            say(console, "stopping, every cell saves; once more to quit at once")
+
+        with StopSignal(stopping).caught() as stop:
+            watcher = SweepWatcher(console, cells, jobs)
+            last_first.callback(watcher.close)
+            see_what_is_done(cells, stop)
+            run_cells(cells, jobs, begin, stop, watcher.look)
+        return Swept(cells, stop.number)
 
 
 def inspect(path: str | Path) -> Record:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from t3d.api import Outcome
+    from t3d.run.sweep import Spec
     from t3d.run.tune import Plan
 
 Options = TypeVar("Options")
@@ -75,12 +76,74 @@ def _help() -> str:
 def train(words: list[str]) -> int:
     """Train an agent on an environment, Pendulum-v1 by default."""
     asked, preset, config = _parse_knobs(words, "train", f"{train.__doc__}")
+    if asked.seeds != 1:
+        return _sweep_seeds(asked.seeds, preset, config, asked.run)
 
     from t3d.api import start
 
     console = _console()
     outcome = start(config, preset, asked.run, console)
     return _end(outcome, console, video=asked.video)
+
+
+def sweep(words: list[str]) -> int:
+    """Train on environments x seeds x knobs, side by side; once more goes on with it."""
+    from tyro.conf import Positional, UseAppendAction, arg
+
+    @dataclass(frozen=True)
+    class SweepOptions:
+        spec: Annotated[
+            tuple[str, ...],
+            arg(metavar="SPEC", help="a TOML file, a sweep's folder, or environments"),
+            Positional,
+        ]
+        seeds: Annotated[
+            str | None, arg(metavar="SEEDS", help="how many, from 0 on, or which: 0,5,7")
+        ] = None
+        preset: Annotated[
+            str | None, arg(metavar="NAME", help="a name that `t3d presets` lists, or auto")
+        ] = None
+        set: UseAppendAction[
+            Annotated[
+                tuple[str, ...],
+                arg(metavar="KNOB=VALUES", help="one value, or several to try: tau=0.005,0.01"),
+            ]
+        ] = ()
+        out: Annotated[
+            str | None, arg(metavar="PATH", help="its folder; by default under runs/")
+        ] = None
+        jobs: Annotated[
+            int | None, arg(metavar="INT", help="cells at a time; by default one per core")
+        ] = None
+        ray: Annotated[
+            str | None,
+            arg(
+                metavar="ADDRESS",
+                help="train on a Ray cluster: auto, host:port, ray://host:port, or local, which"
+                " starts one; the folder must be on a disk that all its machines share",
+            ),
+        ] = None
+
+    asked = _parse(SweepOptions, words, "sweep", sweep.__doc__)
+    if not asked.spec:
+        raise T3DError("sweep needs a TOML file, a sweep's folder or environments: t3d sweep SPEC")
+    from t3d.run.folder import safe_name
+    from t3d.run.sweep import Spec, read_spec
+
+    given = Path(asked.spec[0])
+    written = given.suffix == ".toml" or given.exists()
+    if written and (len(asked.spec) > 1 or asked.seeds or asked.preset or asked.set):
+        raise T3DError(f"{given} says what to sweep; leave out --seeds, --preset, --set and more")
+    if written:
+        spec, name = read_spec(given), given.stem
+    else:
+        values = {"env": list(asked.spec), "knobs": dict(_knob_values(each) for each in asked.set)}
+        values |= {"seeds": _values(asked.seeds or "1"), "preset": asked.preset or "auto"}
+        spec, name = Spec.from_dict(values), "-".join(asked.spec)
+    out = given if given.is_dir() else Path("runs") / safe_name(name)
+    flags = [_flag("jobs", asked.jobs)] if asked.jobs else []
+    flags += [f"--ray {shlex.quote(asked.ray)}"] if asked.ray else []
+    return _sweep(spec, Path(asked.out or out), asked.jobs, asked.ray, flags)
 
 
 def doctor(words: list[str]) -> int:
@@ -117,12 +180,12 @@ def tune(words: list[str]) -> int:
     asked, preset, config = _parse_knobs(words, "tune", about)
     from t3d import api
     from t3d.run import tune as tuning
-    from t3d.run.folder import folder_name
+    from t3d.run.folder import safe_name
 
     said = {word.partition("=")[0] for word in words if word.startswith("--")}
     typed = {word[2:].removeprefix("no-").replace("-", "_") for word in said} & knob_types.keys()
     searched = tuning.choose(config, typed, [name.replace("-", "_") for name in asked.search])
-    out = Path(asked.out or Path("runs") / f"tune-{folder_name(config.env)}")
+    out = Path(asked.out or Path("runs") / f"tune-{safe_name(config.env)}")
     if asked.storage:
         hidden = tuning.hide_password(asked.storage)
         words = [word.replace(asked.storage, hidden) for word in words]
@@ -377,8 +440,78 @@ def presets(words: list[str]) -> int:
     return 0
 
 
+def _knob_values(text: str) -> tuple[str, Any]:
+    """`tau=0.005,0.01` as a knob and its values."""
+    knob, is_there, values = text.partition("=")
+    if not is_there or not values:
+        raise T3DError(f"--set {text!r}; expected KNOB=VALUE or KNOB=VALUE,VALUE")
+    return knob.replace("-", "_"), _values(values)
+
+
+def _values(text: str) -> Any:
+    """What a text says in TOML; else its parts between commas, and a word as it is."""
+    import tomllib
+
+    with contextlib.suppress(tomllib.TOMLDecodeError):
+        return tomllib.loads(f"value = {text}")["value"]
+    parts = text.split(",")
+    return [_values(part) for part in parts] if len(parts) > 1 else text
+
+
+def _sweep_seeds(seeds: int, preset: str, config: Config, out: str | None) -> int:
+    """The knobs of train as a sweep over seeds."""
+    from t3d.run.folder import safe_name
+    from t3d.run.sweep import Spec
+
+    if seeds < 1:
+        raise T3DError(f"seeds is {seeds}; expected at least 1")
+    usual = resolve(config.env, preset)[1]
+    knobs = {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in vars(config).items()
+        if name not in ("env", "seed") and value != getattr(usual, name)
+    }
+    spec = Spec([config.env], list(range(config.seed, config.seed + seeds)), preset, knobs)
+    return _sweep(spec, Path(out or Path("runs") / safe_name(config.env)), None, None, [])
+
+
+def _sweep(spec: "Spec", out: Path, jobs: int | None, ray: str | None, flags: list[str]) -> int:
+    """Train a sweep; say how it ended, and what to type next."""
+    from t3d.api import sweep
+    from t3d.run.folder import RunFolder
+    from t3d.show import plots
+    from t3d.show.sweep import scores
+    from t3d.show.terminal import say
+
+    console, t3d, folder = _console(), _as_typed(), RunFolder(out)
+    cells, signal = sweep(spec, out, jobs, ray, console)
+    for cell in cells:
+        if cell.state == "failed":
+            say(console, f"{cell.path.name} failed: {cell.why}")
+    again = " ".join([f"{t3d} sweep {folder}", *flags])
+    if signal is not None:
+        say(console, f"Stopped and saved. Go on with: {again}")
+        return 128 + signal
+    for line in scores(cells):
+        say(console, line)
+    finished = [cell.path for cell in cells if cell.state == "finished"]
+    if finished:
+        try:
+            say(console, f"curves: {plots.plot(finished, out / 'curves')[0]}")
+        except T3DError as error:
+            say(console, f"curves: none: {error}")
+        say(console, "Next:")
+        say(console, f"  {t3d} compare {folder}")
+        say(console, f"  {t3d} report {folder}/*/")
+    if len(finished) < len(cells):
+        say(console, f"{len(cells) - len(finished)} of {len(cells)} failed. Try again: {again}")
+        return 2
+    return 0
+
+
 _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "train": train,
+    "sweep": sweep,
     "doctor": doctor,
     "tune": tune,
     "resume": resume,
@@ -395,7 +528,8 @@ _COMMANDS: dict[str, Callable[[list[str]], int]] = {
 
 def _end(outcome: "Outcome", console: "Console", video: bool) -> int:
     """Say how training ended, where the files are, and what to type next."""
-    from t3d.api import evaluate as play
+    from t3d.run.agents import evaluate as play
+    from t3d.run.agents import keep_score
     from t3d.run.folder import RunFolder
     from t3d.show import terminal
 
@@ -409,9 +543,8 @@ def _end(outcome: "Outcome", console: "Console", video: bool) -> int:
         return 128 + outcome.signal
     score = play(run)
     *_, last = folder.metrics("evaluation")
-    kept = {"mean": score.mean, "std": score.std, "returns": score.returns}
     try:
-        folder.write_score(kept | {"episodes": len(score.returns), "step": last["best_step"]})
+        keep_score(folder, score)
     except T3DError as error:
         say(f"the score is not kept: {error}")
     which = f"best agent (of step {last['best_step']:,})"
@@ -566,9 +699,12 @@ def _knob_options(env: str, preset: str, command: str) -> type[Any]:
     ]
     options += [("preset", known, "auto")]
     own: dict[str, list[Any]]
+    seeds = Annotated[
+        int, arg(help="how many, from --seed on: more than one is a sweep, side by side")
+    ]
     own = {
         "doctor": [("json", said, False)],
-        "train": [("run", run, None), ("video", video, True)],
+        "train": [("seeds", seeds, 1), ("run", run, None), ("video", video, True)],
         "tune": [("trials", trials, 30), ("search", some, ()), ("out", out, None)],
     }
     own["tune"] += [("storage", storage, None)]

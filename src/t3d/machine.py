@@ -1,5 +1,6 @@
 """What this machine has left."""
 
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,3 +16,16 @@ def available_memory() -> int | None:
         most = int((group / "memory.max").read_text())
         found.append(most - int((group / "memory.current").read_text()))
     return min(found, default=None)
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    try:
+        allowed = len(os.sched_getaffinity(0))
+    except AttributeError:  # not on Linux
+        allowed = os.cpu_count() or 1
+    try:  # a container's share of the machine
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return max(1, min(allowed, int(quota) // int(period)))
+    except (OSError, ValueError):
+        return allowed

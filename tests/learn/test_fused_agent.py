@@ -15,7 +15,7 @@ import torch
 
 from t3d import Config, FusedT3D, ReplayBuffer, T3DError
 from t3d.learn.fused_agent import Pace, lay_out
-from t3d.learn.team import cores
+from t3d.machine import cores
 
 
 def filled(rows: int = 64) -> ReplayBuffer:
@@ -176,9 +176,7 @@ def _exit_code(learner: FusedT3D, memory: ReplayBuffer, expected: FusedT3D) -> i
 
 def test_cores_are_those_that_this_process_may_use() -> None:
     assert 1 <= cores() <= (os.cpu_count() or 1)
-    code = (
-        "import os; os.sched_setaffinity(0, {0}); from t3d.learn.team import cores; print(cores())"
-    )
+    code = "import os; os.sched_setaffinity(0, {0}); from t3d.machine import cores; print(cores())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "1"
 

@@ -3,14 +3,13 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
 import t3d
-from conftest import TINY, metrics_without_time, read_json, same_bits
+from conftest import TINY, metrics_without_time, read_json, same_bits, t3d_process
 from t3d.cli import main
 from t3d.run.folder import RunFolder
 
@@ -22,21 +21,6 @@ TINY_FLAGS = [
         *(map(str, value) if isinstance(value, tuple) else [str(value)]),
     )
 ]
-PLAY = str(Path(__file__).parents[1] / "play")
-
-
-def t3d_process(*words: str, cwd: Path) -> "subprocess.Popen[str]":
-    """The command in a process of its own, which finds the environments of the play tests."""
-    code = "import sys; from t3d.cli import main; sys.exit(main())"
-    path = os.pathsep.join(filter(None, [PLAY, os.environ.get("PYTHONPATH")]))
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *words],
-        cwd=cwd,
-        env=os.environ | {"PYTHONUNBUFFERED": "1", "PYTHONPATH": path},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +52,24 @@ def test_train_says_the_score_the_files_and_what_next(
     knobs = read_json(path / "config.json")
     assert knobs["tau"] == 0.01
     assert knobs["hidden"] == [8, 8]
+
+
+def test_train_with_seeds_trains_them_side_by_side(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", "Pendulum-v1", *TINY_FLAGS, "--seed", "3"]
+    assert main([*words, "--seeds", "2", "--run", str(tmp_path / "seeds")]) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"^Pendulum-v1 +2 +-[\d,.]+ +-[\d,.]+ to -[\d,.]+$", said, re.M)
+    assert (tmp_path / "seeds" / "curves.png").stat().st_size > 1000
+    runs = sorted(path.name for path in (tmp_path / "seeds").iterdir() if path.is_dir())
+    assert runs == ["Pendulum-v1-seed3", "Pendulum-v1-seed4"]
+    for name in runs:
+        alone = [*words, "--seed", name[-1], "--run", str(tmp_path / name), "--no-video"]
+        assert main(alone) == 0
+        assert same_bits(tmp_path / name, tmp_path / "seeds" / name)
+        score = [read_json(path / name / "score.json") for path in (tmp_path, tmp_path / "seeds")]
+        assert score[0] == score[1]
 
 
 def test_eval_gives_mean_std_and_each_episode(
@@ -193,6 +195,23 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         ("compare nowhere RUN", "no folder at nowhere"),
         ("compare RUN", "have one setting; give a second group to compare with"),
         ("compare RUN RUN", "is given twice"),
+        ("train --seeds 0", "seeds is 0; expected at least 1"),
+        ("sweep", "sweep needs a TOML file, a sweep's folder or environments"),
+        ("sweep nowhere.toml", "nowhere.toml cannot be read: No such file"),
+        ("sweep RUN", "is not the folder of a sweep: it has no sweep.json"),
+        ("sweep Pendlum-v1", "did you mean 'Pendulum-v1'?"),
+        ("sweep Pendulum-v1 CartPole-v1", "has Discrete actions"),
+        ("sweep Pendulum-v1 --sets a=1", "sweep has no option '--sets'; did you mean '--set'?"),
+        ("sweep Pendulum-v1 --set tua=1", "unknown knob 'tua'; did you mean 'tau'?"),
+        ("sweep Pendulum-v1 --set tau", "--set 'tau'; expected KNOB=VALUE"),
+        ("sweep Pendulum-v1 --set tau=0.1,7", "tau is 7; expected a number above 0"),
+        ("sweep Pendulum-v1 --set device=cuda:9", "device 'cuda:9' cannot be used"),
+        ("sweep Pendulum-v1 --seeds 0", "seeds is 0; expected how many, at least 1"),
+        ("sweep Pendulum-v1 --seeds 5,5", "seeds is [5, 5]: one is there twice"),
+        ("sweep Pendulum-v1 --jobs 0", "jobs is 0; expected at least 1"),
+        ("sweep RUN --seeds 2", "says what to sweep; leave out --seeds"),
+        ("sweep Pendulum-v1 --ray nowhere", "no Ray cluster at nowhere: Invalid address"),
+        ("sweep Pendulum-v1 --ray localhost:9", "no Ray cluster at localhost:9: "),
         ("presets all", "presets has no option 'all'"),
     ],
 )

@@ -22,8 +22,9 @@ from t3d.learn.fused import ACTOR, TWIN1, Job
 from t3d.learn.normalize import Normalizer
 from t3d.learn.replay import Batch, ReplayBuffer
 from t3d.learn.t3d import T3D, adam_state
-from t3d.learn.team import BOARD, OPEN, cores, dismiss
+from t3d.learn.team import BOARD, OPEN, dismiss
 from t3d.learn.tiles import LANES
+from t3d.machine import cores
 from t3d.observation import Layout
 
 Array = NDArray[Any]

@@ -56,7 +56,7 @@ class T3D:
         self.layout = Layout(state_dim) if isinstance(state_dim, int) else state_dim
         self.state_dim = self.layout.vector + len(self.layout.images) * config.features
         self.dtype = dtype
-        self.device = _device(config.device)
+        self.device = usable_device(config.device)
         if self.state_dim < 1:
             raise T3DError(f"state_dim is {state_dim}; expected at least 1")
         lowest, highest = (_bound(bound, dtype) for bound in (low, high))
@@ -470,7 +470,8 @@ def _bound(values: ArrayLike, dtype: torch.dtype) -> Tensor:
     return bound
 
 
-def _device(name: str) -> torch.device:
+def usable_device(name: str) -> torch.device:
+    """A device of PyTorch, if this machine has it."""
     try:
         device = torch.device(name)
         torch.empty(0, device=device)

@@ -2,7 +2,6 @@
 
 import os
 import platform
-from pathlib import Path
 from typing import Any
 
 import numba
@@ -127,18 +126,3 @@ def close(board: Array) -> None:
 def dismiss(board: Array) -> None:
     """Send the other threads home."""
     board[_CALL] = -1
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    try:
-        allowed = len(os.sched_getaffinity(0))
-    except AttributeError:  # not on Linux
-        allowed = os.cpu_count() or 1
-    if os.name != "posix":
-        return 1
-    try:  # a container's share of the machine
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        return max(1, min(allowed, int(quota) // int(period)))
-    except (OSError, ValueError):
-        return allowed

@@ -119,6 +119,12 @@ def is_finished(manifest: Record, steps: int) -> bool:
     return bool(manifest["step"] >= steps and manifest["progress"]["evaluated_at"] >= steps)
 
 
+def has_finished(folder: RunFolder, steps: int) -> bool:
+    """Whether that is so of a run's newest whole checkpoint."""
+    whole = newest_whole(folder)
+    return whole is not None and is_finished(whole.manifest, steps)
+
+
 def _sweep(folder: RunFolder) -> None:
     """Remove what a killed process left half written or half removed."""
     for left in (*folder.checkpoints.glob(".writing-*"), *folder.checkpoints.glob(".pruned-*")):

@@ -93,7 +93,7 @@ class RunFolder:
     @staticmethod
     def free_path(env: str, seed: int) -> Path:
         """The default place for a new run: the first free name under runs/."""
-        name = folder_name(env)
+        name = safe_name(env)
         path = Path("runs") / f"{name}-seed{seed}"
         again = 2
         while path.exists():
@@ -173,9 +173,9 @@ class RunFolder:
         return newest / "agent.safetensors" if newest else None
 
 
-def folder_name(env: str) -> str:
-    """An environment's name as a folder can have it."""
-    return "".join(c if c.isalnum() or c in "-._" else "-" for c in env)
+def safe_name(text: str) -> str:
+    """A text as a name that every file system takes."""
+    return "".join(c if c.isalnum() or c in "-._" else "-" for c in text)
 
 
 def finite(value: Any) -> float:

@@ -1,0 +1,100 @@
+import io
+import json
+from pathlib import Path
+
+from rich.console import Console
+
+from t3d.run.sweep import Cell, Spec, cells_of
+from t3d.show.sweep import SweepWatcher, scores
+
+
+def some_cells(out: Path, seeds: int) -> list[Cell]:
+    values = {"env": "Pendulum-v1", "seeds": seeds, "knobs": {"steps": 1000, "tau": [0.1, 0.2]}}
+    return cells_of(Spec.from_dict(values), out)
+
+
+def write(cell: Cell, step: int, mean: float) -> None:
+    """What a cell's metrics.jsonl says at some step, with the beginning of a line to come."""
+    cell.path.mkdir(exist_ok=True)
+    records = [
+        {"kind": "evaluation", "step": 0, "mean": -9.0, "best_mean": -9.0},
+        {"kind": "train", "step": step, "steps_per_second": 100.0},
+        {"kind": "evaluation", "step": step, "mean": mean, "best_mean": max(-9.0, mean)},
+    ]
+    lines = "".join(json.dumps(record) + "\n" for record in records)
+    (cell.path / "metrics.jsonl").write_text(lines + '{"kind": "tra')
+
+
+def screen(cells: list[Cell], height: int) -> list[str]:
+    """The last state of the table, as text."""
+    told = io.StringIO()
+    console = Console(file=told, force_terminal=True, width=100, height=height, color_system=None)
+    watcher = SweepWatcher(console, cells, jobs=2)
+    told.truncate(0)
+    told.seek(0)
+    watcher.close()
+    drawn = told.getvalue().rpartition("\x1b[1A")[2]  # what is there after the last clearing
+    return [line.rstrip() for line in drawn.splitlines() if line.strip()]
+
+
+def test_the_table_shows_every_cell_and_the_time_left(tmp_path: Path) -> None:
+    cells = some_cells(tmp_path, 2)
+    write(cells[0], 400, -5.0)
+    write(cells[1], 200, -12.0)
+    cells[0].state = cells[1].state = "training"
+    cells[2].state, cells[2].why = "failed", "tau [is] no good " + 9 * "at all "
+    bar, head, *_ = lines = screen(cells, 40)
+    assert set(bar.removeprefix("\x1b[2K")) <= set("━╸╺ ")
+    assert head.split() == ["cell", "step", "evaluation", "best"]
+    said = "\n".join(lines)
+    assert "Pendulum-v1-tau-0.1-seed0  400 of 1,000        -5.0  -5.0  training" in said
+    assert "Pendulum-v1-tau-0.1-seed1  200 of 1,000       -12.0  -9.0  training" in said
+    assert "failed: tau [is] no good" in said
+    # 600, 800 and 1,000 steps at 100 a second, two at a time.
+    assert "step 600 of 4,000, 2 training, 1 failed, 1 waiting, 0:12 left" in said
+
+
+def test_a_small_screen_shows_what_matters(tmp_path: Path) -> None:
+    cells = some_cells(tmp_path, 30)
+    cells[37].state = cells[51].state = "training"
+    cells[8].state, cells[8].why = "failed", "diverged"
+    lines = screen(cells, 12)
+    assert len(lines) <= 12
+    shown = "\n".join(lines)
+    for at in (37, 51, 8):
+        assert cells[at].path.name in shown
+    assert "2 training, 1 failed, 57 waiting" in shown
+
+
+def test_what_went_back_to_a_checkpoint_is_read_anew(tmp_path: Path) -> None:
+    cells = some_cells(tmp_path, 1)
+    told = io.StringIO()
+    watcher = SweepWatcher(Console(file=told, width=200), cells, jobs=1)
+    write(cells[0], 900, 1.0)
+    cells[0].state = "training"
+    watcher.look()
+    (cells[0].path / "metrics.jsonl").write_text('{"kind": "episode", "step": 100}\n')
+    cells[0].state = "stopped"
+    watcher.close()
+    said = told.getvalue()
+    assert "Pendulum-v1-tau-0.1-seed0: training at step 900, best evaluation 1.0\n" in said
+    assert "Pendulum-v1-tau-0.1-seed0: stopped at step 100\n" in said
+    assert "\x1b" not in said
+
+
+def test_scores_are_means_over_the_seeds_that_finished(tmp_path: Path) -> None:
+    cells = some_cells(tmp_path, 3)
+    assert scores(cells) == []
+    for cell, mean in zip(cells, (1.0, 2.0, 6.0, -4.0)):
+        cell.state = "finished"
+        cell.path.mkdir()
+        facts = {"mean": mean, "std": 0.0, "episodes": 10, "step": 1000}
+        (cell.path / "score.json").write_text(json.dumps(facts))
+    head, three, one = (line.split("  ") for line in scores(cells))
+    assert [word.strip() for word in head if word] == [
+        *("environment", "setting", "seeds", "score", "95 % interval")
+    ]
+    assert [word.strip() for word in three if word] == [
+        *("Pendulum-v1", "tau 0.1", "3", "3.0", "1.0 to 6.0")
+    ]
+    assert [word.strip() for word in one if word] == ["Pendulum-v1", "tau 0.2", "1", "-4.0"]
