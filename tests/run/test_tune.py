@@ -13,8 +13,8 @@ import optuna
 import pytest
 
 import t3d
-from conftest import TINY, metrics_without_time, same_bits
-from system.test_cli import TINY_FLAGS, t3d_process, wait_for_step
+from conftest import TINY, metrics_without_time, same_bits, t3d_process
+from system.test_cli import TINY_FLAGS, wait_for_step
 from t3d import Config, T3DError
 from t3d.cli import main
 from t3d.presets import read
