@@ -127,13 +127,18 @@ def start(
 
 
 def go_on(
-    path: str | Path, steps: int | None, console: Console, source: EnvSource | None = None
+    path: str | Path,
+    steps: int | None,
+    console: Console,
+    source: EnvSource | None = None,
+    ray: str | None = None,
 ) -> Outcome:
     """Train an existing run further."""
     folder = RunFolder.open(path)
     config = folder.config()
-    if steps is not None:
-        config = dataclasses.replace(config, steps=steps)
+    changed = {"steps": steps, "ray": ray}
+    given = {name: value for name, value in changed.items() if value is not None}
+    config = Config.from_dict(vars(config) | given)
     run = Run.resume(config, source or config.env, folder, lambda: say(console, _COMPILING))
     with closing(run):
         folder.write_config(config)

@@ -211,13 +211,16 @@ def resume(words: list[str]) -> int:
         steps: Annotated[
             int | None, arg(metavar="INT", help="train to this many steps instead")
         ] = None
+        ray: Annotated[
+            str | None, arg(metavar="ADDRESS", help="another Ray cluster for its collectors")
+        ] = None
         video: Annotated[bool, arg(help="film an episode at the end")] = True
 
     asked = _parse(ResumeOptions, words, "resume", resume.__doc__)
     from t3d.api import go_on
 
     console = _console()
-    return _end(go_on(asked.run, asked.steps, console), console, video=asked.video)
+    return _end(go_on(asked.run, asked.steps, console, ray=asked.ray), console, video=asked.video)
 
 
 def inspect(words: list[str]) -> int:

@@ -7,11 +7,13 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import uneven_envs
 
 import t3d
 from conftest import TINY, metrics_without_time, same_bits
@@ -19,6 +21,7 @@ from t3d.api import inspect
 from t3d.config import Config
 from t3d.errors import T3DError
 from t3d.play import cluster as clusters
+from t3d.play.envs import EnvSource, env_name
 from t3d.play.remote import Collectors
 from t3d.run.folder import Record, RunFolder
 from t3d.run.train import Run
@@ -69,6 +72,7 @@ def tiny(run: Path, **knobs: Any) -> None:
         {"engine": "fused", "overlap": True},
         {"engine": "reference", "normalize_observations": True, "exploration": "ou"},
         {"engine": "reference", "env": "seeing_envs:Camera", "frame_stack": 2, "features": 6},
+        {"engine": "fused", "env_backend": "processes", "env": "Hopper-v5"},
     ],
 )
 def test_in_step_it_is_the_local_run_to_the_bit(
@@ -106,11 +110,10 @@ class Ticks:
         pass
 
 
-def start(folder: Path, **knobs: Any) -> Run:
+def start(folder: Path, env: EnvSource = "Pendulum-v1", **knobs: Any) -> Run:
     knobs = {"steps": 3000, "random_steps": 100, "hidden": (8, 8), "batch_size": 8} | knobs
     knobs = {"max_episode_steps": 50, "eval_every": 0, "eval_episodes": 1, "threads": 1} | knobs
-    config = Config(**{"env": "Pendulum-v1", **knobs})
-    return Run.start(config, config.env, RunFolder(folder), about={})
+    return Run.start(Config(env=env_name(env), **knobs), env, RunFolder(folder), about={})
 
 
 @pytest.mark.parametrize("ratio", [1.0, 0.3, 2.5])
@@ -135,12 +138,16 @@ def test_the_limiter_keeps_the_ratio_over_any_thousand_steps(
 
 
 def test_nothing_is_older_than_staleness_allows(tmp_path: Path, at: str) -> None:
-    """Though some collectors are ten times as slow as others."""
-    knobs = {"env": "slow_envs:uneven", "collectors": 4, "staleness": 8, "ray": at}
-    with closing(start(tmp_path / "run", steps=2000, log_every=100, **knobs)) as run:
+    """Though one collector is ten times as slow as the others."""
+    (tmp_path / "made").mkdir()
+    env = partial(uneven_envs.one_is_slow, str(tmp_path / "made"))
+    knobs = {"collectors": 4, "staleness": 8, "ray": at, "steps": 2000, "log_every": 100}
+    with closing(start(tmp_path / "run", env, **knobs)) as run:
         assert run.loop()
         assert isinstance(run.collector, Collectors)
         assert run.collector.received.sum() == run.collector.steps >= 2000
+        least, most = np.sort(run.collector.received)[[0, -1]]
+        assert most > least  # the others did not wait for it at every step
     oldest = [record["staleness_max"] for record in RunFolder(tmp_path / "run").metrics("train")]
     assert 8 <= max(oldest) <= 8 * 4
 
@@ -179,13 +186,54 @@ def test_a_killed_collector_and_a_killed_node_cost_no_more_than_their_episodes(
     assert dead[0]["collector"] == 0
     assert any(record["collector"] == 0 and record["why"] == "is back" for record in news)
     assert min(record["playing"] for record in dead) <= 4
-    assert len({record["collector"] for record in dead}) >= 3
+    assert len(dead) >= 3  # one, and those of the node
     # No episode of a dead collector is counted twice or joined with the next.
     episodes = list(RunFolder(tmp_path / "run").metrics("episode"))
     assert len({(r["env"], r["episode"]) for r in episodes}) == len(episodes)
     assert all(r["length"] == 200 for r in episodes)
     said = inspect(tmp_path / "run")["not_bit_exact"]
     assert said[0] == "collectors play at their own speed"
+
+
+@pytest.mark.parametrize("staleness", [0, 40])
+def test_an_environment_that_breaks_stops_the_run_and_loses_nothing(
+    tmp_path: Path, at: str, staleness: int
+) -> None:
+    (tmp_path / "made").mkdir()
+    env = partial(uneven_envs.one_breaks, str(tmp_path / "made"))
+    knobs = {"collectors": 2, "staleness": staleness, "ray": at, "steps": 400}
+    with closing(start(tmp_path / "run", env, **knobs)) as run:
+        assert isinstance(run.collector, Collectors)
+        with pytest.raises(T3DError, match=r"raised .*out of order.*go on with: t3d resume"):
+            run.loop()
+        assert sorted(run.collector.received)[0] == 30  # all that was good
+        assert inspect(tmp_path / "run")["step"] == run.memory.added == run.collector.steps
+    t3d.resume(tmp_path / "run", env=env, quiet=True)
+    assert inspect(tmp_path / "run")["step"] >= 400
+
+
+def test_the_last_collector_that_goes_stops_the_run(tmp_path: Path, at: str) -> None:
+    run = start(tmp_path / "run", collectors=1, ray=at, env_restarts=0)
+    with closing(run):
+        assert isinstance(run.collector, Collectors)
+        run.step()
+        os.kill(pids(run.collector)[0], signal.SIGKILL)
+        with pytest.raises(T3DError, match=r"no collector is left; saved at step .*t3d resume"):
+            run.loop()
+    t3d.resume(tmp_path / "run", steps=300, quiet=True)
+
+
+def test_an_evaluation_is_played_here_if_a_collector_dies_in_it(tmp_path: Path, at: str) -> None:
+    with closing(start(tmp_path / "run", collectors=2, ray=at, eval_episodes=4)) as run:
+        collectors = run.collector
+        assert isinstance(collectors, Collectors)
+        run.step()
+        run.evaluate()
+        os.kill(pids(collectors)[1], signal.SIGKILL)
+        run.evaluate()
+        assert run.loop()
+    first, second, *_ = RunFolder(tmp_path / "run").metrics("evaluation")
+    assert first["returns"] == second["returns"]
 
 
 def test_steps_that_are_lost_on_the_way_are_noticed(tmp_path: Path, at: str) -> None:
@@ -199,7 +247,7 @@ def test_steps_that_are_lost_on_the_way_are_noticed(tmp_path: Path, at: str) -> 
 
 
 def test_a_collector_that_hangs_is_restarted(tmp_path: Path, at: str) -> None:
-    with closing(start(tmp_path / "run", collectors=2, ray=at, env_deadline=2.0)) as run:
+    with closing(start(tmp_path / "run", collectors=2, ray=at, env_deadline=5.0)) as run:
         assert isinstance(run.collector, Collectors)
         run.step()
         stopped = pids(run.collector)[1]
@@ -207,8 +255,7 @@ def test_a_collector_that_hangs_is_restarted(tmp_path: Path, at: str) -> None:
         assert run.loop()
         assert run.collector.received.sum() == run.collector.steps >= 3000
     news = list(RunFolder(tmp_path / "run").metrics("collectors"))
-    assert news[0]["playing"] == 1
-    assert {record["collector"] for record in news} == {1}
+    assert 1 in {record["collector"] for record in news}
 
 
 def test_a_killed_learner_goes_on_with_new_collectors(tmp_path: Path, at: str) -> None:
@@ -267,7 +314,7 @@ def test_other_versions_are_refused(
     with closing(start(tmp_path / "run", collectors=1, ray=at)) as run:
         assert isinstance(run.collector, Collectors)
         with pytest.raises(T3DError, match=r"collector 0 has T3D 0\.0\.0, and this is .*same on"):
-            run.collector._begun(0, ("0.0.0", run.spaces))
+            run.collector._begun(0, ("0.0.0", run.spaces, []))
 
     # A cluster of another Ray cannot exist here.
     def mismatch(*_: Any, **__: Any) -> None:

@@ -7,7 +7,10 @@ from typing import Any
 
 from t3d.errors import T3DError
 
-_ADVICE = "start one with `ray start --head`, or leave --ray out"
+_ADVICE = (
+    "start one with `ray start --head`, or leave --ray out; if it wants a token, as Ray's do by"
+    " default, RAY_AUTH_MODE=token sends yours"
+)
 
 
 def connect(address: str, cpus: float) -> tuple[Any, Callable[[], None]]:
@@ -35,6 +38,9 @@ def connect(address: str, cpus: float) -> tuple[Any, Callable[[], None]]:
             what = " ".join(str(error).split())
             raise T3DError(f"the cluster at {address} is not for us: {what}") from error
         raise T3DError(f"no Ray cluster at {address}: {what}; {_ADVICE}") from error
+    except BaseException:
+        ray.shutdown()
+        raise
     return ray, ray.shutdown
 
 
@@ -53,3 +59,11 @@ def last_line(error: BaseException) -> str:
     """What an error of Ray comes down to: the last line of its long stories."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__
+
+
+def is_canceled() -> Callable[[], bool]:
+    """Of the task that this runs in: what tells whether it is to end."""
+    import ray
+
+    asked: Callable[[], bool] = ray.get_runtime_context().is_canceled
+    return asked

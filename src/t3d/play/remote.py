@@ -30,7 +30,7 @@ Array = NDArray[Any]
 _AT_ONCE = 2  # requests that a collector has: one to play, and one to go on with
 _PARCEL = 1.0  # seconds that a parcel of slow steps takes at most
 _STARTING = 300.0  # seconds that collectors have to start
-_PATIENCE = 0.2  # seconds to wait before we look whether the run is to stop
+_PATIENCE = 0.2  # seconds to wait before we look at what else there is to do
 
 
 # What a collector's state has of each environment.
@@ -122,8 +122,11 @@ class Station:
         self._player: Player | None = None
         self._evaluation: GuardedEnv | None = None
 
-    def begin(self, life: int, state: dict[str, Array]) -> tuple[str, Spaces]:
-        """Make the environments, and begin where `state` says; returns who we are."""
+    def begin(self, life: int, state: dict[str, Array]) -> tuple[str, Spaces, list[int]]:
+        """Make the environments, and begin where `state` says.
+
+        Returns who we are, and which environments could not go on from there.
+        """
         if self._collector:
             self._collector.close()
         first = self._index * self._config.num_envs
@@ -138,7 +141,7 @@ class Station:
         spaces = Spaces(environments.layout, environments.low, environments.high)
         self._player = self._make(spaces)
         self._life, self._next, self._version = life, 0, -1
-        return version("t3d"), spaces
+        return version("t3d"), spaces, [first + env for env in self._collector.lost]
 
     def evaluate(
         self, weights: Array, episodes: list[int], seed: int, discount: float
@@ -150,13 +153,8 @@ class Station:
             self._evaluation = make(self._source, self._config)
         self._player.load_weights(weights)
         self._version = -1
-        policy = self._player.select_action
-        return evaluate(policy, self._evaluation, episodes, seed, discount=discount)
-
-    def lost(self) -> list[int]:
-        """Environments that could not go on from where a checkpoint left them."""
-        assert self._collector
-        return [self._collector.environments.first + env for env in self._collector.lost]
+        policy, stop = self._player.select_action, cluster.is_canceled()
+        return evaluate(policy, self._evaluation, episodes, seed, discount=discount, stop=stop)
 
     def state_dict(self) -> dict[str, Array]:
         """Where the collector stands."""
@@ -282,6 +280,9 @@ class Collectors:
         self._asked: list[_Request] = []  # the oldest first
         self._current: tuple[_Request, Parcel] | None = None
         self._at = 0  # the step of it that is stored next
+        self._broken: str | None = None  # in a round whose other steps were good
+        self._lost_at = 0.0  # when a collector was lost last
+        self._number = 0  # of the policy that was sent last
         self._news: list[News] = []
         self._lags: list[int] = []
         # In step, all draw from the streams of the run; otherwise each has its own.
@@ -308,10 +309,8 @@ class Collectors:
             raise
 
     def _need_cpus(self) -> None:
-        needed, found = (
-            self.count * self.config.collector_cpus,
-            self._ray.cluster_resources().get("CPU", 0),
-        )
+        needed = self.count * self.config.collector_cpus
+        found = self._ray.cluster_resources().get("CPU", 0)
         if needed > found:
             what = f"{self.count} collectors of {self.config.collector_cpus:g} CPUs need {needed:g}"
             advice = "take fewer --collectors, lower --collector-cpus, or add nodes"
@@ -343,18 +342,19 @@ class Collectors:
                 collector = refs.index(ref)
                 try:
                     who = self._get(ref)
-                except T3DError as error:
+                except (T3DError, self._ray.exceptions.RayError) as error:
                     advice = "every node needs what is installed here"
-                    what = f"collector {collector} cannot begin: {error}; {advice}"
+                    why = cluster.last_line(error).rstrip(".")
+                    what = f"collector {collector} cannot begin: {why}; {advice}"
                     raise T3DError(what) from error
                 self._begun(collector, who)
             if waiting and time.monotonic() > until:
                 started = f"{len(self._playing)} of {self.count} collectors started"
                 raise T3DError(f"{started} within {_STARTING:g} s; is the cluster busy?")
 
-    def _begun(self, collector: int, who: tuple[str, Spaces]) -> None:
+    def _begun(self, collector: int, who: tuple[str, Spaces, list[int]]) -> None:
         """Take a collector in, if it is of our kind."""
-        theirs, spaces = who
+        theirs, spaces, lost = who
         mine = version("t3d")
         if theirs != mine:
             advice = "install the same on every node"
@@ -366,23 +366,18 @@ class Collectors:
             raise T3DError(
                 f"collector {collector} makes an environment with other spaces than here"
             )
+        self.lost = sorted({*self.lost, *lost})
         self._expected[collector] = 0
         self._playing.add(collector)
 
     def _get(self, ref: Any) -> Any:
         """What a collector answered. What went wrong there in our own code is raised here."""
-        errors = self._ray.exceptions
         try:
             return self._ray.get(ref)
-        except errors.RayTaskError as error:
+        except self._ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, T3DError):
                 raise error.cause from None
             raise T3DError(f"a collector failed: {cluster.last_line(error)}") from error
-        except errors.RayActorError as error:
-            if self._playing:
-                raise
-            what = cluster.last_line(error)
-            raise T3DError(f"the collectors cannot start: {what}") from error
 
     # Storing what was played.
 
@@ -397,23 +392,24 @@ class Collectors:
             return self._round(memory, beside)
         with beside():
             pass
-        if self._current is None:
+        while self._current is None or self._at == len(self._current[1].action):
+            if self._current and self._current[1].broken:  # all that was good is stored
+                raise BrokenEnvironmentError(self._current[1].broken)
             self._current, self._at = self._next_parcel(memory), 0
             if self._current is None:
                 return []
         request, parcel = self._current
         self._lags.append(self.steps - request.at)
-        episodes = self._store([(request.collector, parcel)], self._at, memory)
         self._at += 1
-        if self._at == len(parcel.action):
-            self._current = None
-        return episodes
+        return self._store([(request.collector, parcel)], self._at - 1, memory)
 
     def _round(
         self, memory: Memory, beside: Callable[[], AbstractContextManager[None]]
     ) -> list[Episode]:
         """One step of everyone, stored in the order of environments."""
-        self._welcome(memory, wait=not self._playing)
+        if self._broken:
+            raise BrokenEnvironmentError(self._broken)
+        self._welcome(wait=not self._playing)
         asked = [self._ask(i, 1) for i in sorted(self._playing)]
         parcels: list[tuple[int, Parcel]] = []
         with beside():
@@ -421,8 +417,11 @@ class Collectors:
                 parcel = self._answer(request, memory, wait=True)
                 if parcel:
                     parcels.append((request.collector, parcel))
-        for _, parcel in parcels:
-            self._check(parcel)
+        for i, parcel in parcels:
+            if parcel.broken:  # what the others played counts, so it is raised after this round
+                self._broken = parcel.broken
+                self._drop(i, "has a broken environment", memory)
+        parcels = [(i, parcel) for i, parcel in parcels if not parcel.broken]
         if not parcels:
             return []
         self._streams = parcels[0][1].streams
@@ -460,7 +459,7 @@ class Collectors:
         if now != self._published:
             self._published = now
             self._weights = self._ray.put(self._agent.weights())
-            self._number = self.steps
+            self._number += 1
         life = int(self.lives[collector])
         play = self._actors[collector].play
         ref = play.remote(life, self._number, self._weights, self.steps, count, self._streams)
@@ -468,7 +467,7 @@ class Collectors:
 
     def _next_parcel(self, memory: Memory) -> tuple[_Request, Parcel] | None:
         """The next steps to store; None if there are none for a while."""
-        self._welcome(memory, wait=False)
+        self._welcome(wait=False)
         has = Counter(request.collector for request in self._asked)
         for _ in range(_AT_ONCE):
             for i in sorted(self._playing):
@@ -480,7 +479,7 @@ class Collectors:
             first.setdefault(request.collector, request)
         heads = list(first.values())
         if not heads:
-            self._welcome(memory, wait=True)
+            self._welcome(wait=True)
             return None
         # Whoever is ready comes first, as long as nobody who waits would get too old by that.
         rows = sum(request.count for request in self._asked) * self.config.num_envs
@@ -499,14 +498,9 @@ class Collectors:
         for other in self._asked:
             if other.collector == request.collector:
                 other.since = time.monotonic()  # it is this one's turn
-        self._check(parcel)
-        pace = parcel.seconds / len(parcel.action)
+        pace = parcel.seconds / max(1, len(parcel.action))
         self._each[request.collector] = round(min(max(1, _PARCEL / pace), self._most_each))
         return request, parcel
-
-    def _check(self, parcel: Parcel) -> None:
-        if parcel.broken:
-            raise BrokenEnvironmentError(parcel.broken)
 
     def _answer(self, request: _Request, memory: Memory, wait: bool) -> Parcel | None:
         """What a request led to; None if its collector was lost."""
@@ -531,7 +525,10 @@ class Collectors:
 
     def _hurry(self, requests: list[_Request]) -> None:
         """Restart a collector that takes too long for its steps."""
-        limit = self.config.env_deadline
+        # A parcel of several steps takes a second or so; one step has the time of each environment.
+        limit = self.config.env_deadline * self.config.num_envs
+        if limit and self.config.env_backend == "processes":  # which are watched, and restarted
+            limit += _STARTING
         for request in requests:
             if limit and time.monotonic() - request.since > limit:
                 request.since = math.inf
@@ -543,15 +540,23 @@ class Collectors:
         """Share noiseless episodes out among the collectors; None if one was lost, or on `stop`."""
         weights = self._ray.put(self._agent.weights())
         players = sorted(self._playing)
+        if not players:
+            return None
         shares = [list(range(k, episodes, len(players))) for k in range(len(players))]
         refs = [
             self._actors[i].evaluate.remote(weights, share, seed, discount)
             for i, share in zip(players, shares)
             if share
         ]
-        waiting = refs
-        while waiting and not stop():
+        began, waiting, limit = time.monotonic(), refs, math.inf
+        while waiting and not stop() and time.monotonic() < limit:
             _, waiting = self._ray.wait(waiting, num_returns=len(waiting), timeout=_PATIENCE)
+            if len(waiting) < len(refs) and limit == math.inf and self.config.env_deadline:
+                # The others have the time of ten like this one.
+                now = time.monotonic()
+                limit = now + 10 * (now - began) + self.config.env_deadline
+        for ref in waiting:
+            self._ray.cancel(ref)
         try:
             scores = [None] if waiting else [self._get(ref) for ref in refs]
         except self._ray.exceptions.RayError:
@@ -565,27 +570,34 @@ class Collectors:
 
     # Collectors that come and go.
 
-    def _lose(self, collector: int, why: str, memory: Memory) -> None:
-        """Cut short what a collector was playing, and ask Ray's next one to begin."""
+    def _drop(self, collector: int, why: str, memory: Memory) -> None:
+        """Do without a collector, and cut short what it was playing."""
         envs = self._envs(collector)
         self._playing.discard(collector)
         self._asked = [request for request in self._asked if request.collector != collector]
         for env in envs.tolist():
             memory.end(env)
         self.episode[envs] += 1
-        self.lives[collector] += 1
         self._tell(collector, why)
+
+    def _lose(self, collector: int, why: str, memory: Memory) -> None:
+        """Do without a collector until Ray's next one has begun."""
+        self._drop(collector, why, memory)
+        self._lost_at = time.monotonic()
+        self.lives[collector] += 1
         # What Ray restarts answers when it is up again.
         begin = self._actors[collector].begin.options(max_task_retries=-1)
-        state = {"environments.episode": self.episode[envs]}
+        state = {"environments.episode": self.episode[self._envs(collector)]}
         self._beginning[begin.remote(int(self.lives[collector]), state)] = collector
 
-    def _welcome(self, memory: Memory, wait: bool) -> None:
+    def _welcome(self, wait: bool) -> None:
         """Take in the collectors that are up again; wait a while for one, if there are none."""
         if not self._beginning:
             if not self._playing:
                 raise BrokenEnvironmentError("no collector is left")
             return
+        if not self._playing and time.monotonic() > self._lost_at + _STARTING:
+            raise BrokenEnvironmentError(f"no collector came back within {_STARTING:g} s")
         timeout = _PATIENCE if wait else 0
         ready, _ = self._ray.wait(list(self._beginning), num_returns=1, timeout=timeout)
         for ref in ready:
@@ -595,11 +607,13 @@ class Collectors:
                 self._tell(collector, "is back")
             except (T3DError, self._ray.exceptions.RayError) as error:
                 self._tell(collector, f"is gone for good ({cluster.last_line(error)})")
+                self._ray.kill(self._actors[collector])  # if it lives, it would keep its CPUs
 
     def _tell(self, collector: int, what: str) -> None:
         playing = len(self._playing)
-        facts = {"collector": collector, "playing": playing, "of": self.count, "why": what}
         text = f"collector {collector} {what}; {playing} of {self.count} play"
+        facts = {"collector": collector, "playing": playing, "of": self.count, "why": what}
+        facts["text"] = text
         self._news.append(News("collectors", facts, text))
 
     def take_news(self) -> list[News]:
@@ -635,8 +649,6 @@ class Collectors:
             self._streams = arrays["random_actions"], arrays["exploration"]
             self.episode = arrays["environments.episode"].copy()
             self._begin_all([self._share(arrays, i) for i in self._all])
-            lost = self._ray.get([actor.lost.remote() for actor in self._actors])
-            self.lost = [env for some in lost for env in some]
             return
         self.lives = arrays["lives"] + 1
         self.received = arrays["received"].copy()
@@ -651,16 +663,20 @@ class Collectors:
         joined = {name: np.concatenate([state[name] for state in states]) for name in _PER_ENV}
         joined |= zip(("random_actions", "exploration"), self._streams)
         joined |= {"steps": np.array(self.steps), "chosen": np.zeros((0, 0), np.float32)}
-        return joined | {"environments.begun": np.array(True)}
+        begun = [bool(state["environments.begun"]) for state in states]
+        return joined | {"environments.begun": np.array(all(begun))}
 
     def _state_of(self, collector: int) -> dict[str, Array]:
         if collector in self._playing:
             with suppress(self._ray.exceptions.RayError):
-                state: dict[str, Array] = self._ray.get(self._actors[collector].state_dict.remote())
+                state: dict[str, Array] = self._ray.get(
+                    self._actors[collector].state_dict.remote(),
+                    timeout=self.config.env_deadline or None,
+                )
                 return state
         envs, width = self._envs(collector), len(self._spaces.low)
         blank = np.zeros((len(envs), self._spaces.layout.size), self._spaces.layout.dtype)
-        return {  # away: where it resumes, it is nowhere, and begins its next episodes
+        return {  # away: it is to begin its next episodes
             "length": np.zeros(len(envs), np.int64),
             "total": np.zeros(len(envs)),
             "drift": np.zeros((len(envs), width), np.float32),
@@ -668,6 +684,7 @@ class Collectors:
             "environments.played": np.zeros((0, width), np.float32),
             "environments.lengths": np.zeros(len(envs), np.int64),
             "environments.state": blank,
+            "environments.begun": np.array(False),
         }
 
     def _share(self, arrays: dict[str, Array], collector: int) -> dict[str, Array]:
@@ -680,6 +697,7 @@ class Collectors:
 
     def close(self) -> None:
         """End the collectors, and Ray if it was started for them."""
-        for actor in self._actors:
-            self._ray.kill(actor)
+        with suppress(self._ray.exceptions.RayError):  # the program's own Ray may be gone
+            for actor in self._actors:
+                self._ray.kill(actor)
         self._leave()

@@ -66,10 +66,13 @@ class Workers:
         theirs.close()
         self._processes[index], self._pipes[index] = process, mine
 
+    def _named(self, index: int) -> str:
+        return f"the process of environment {self._makers[index].index}"
+
     def _share(self, index: int) -> None:
         """Tell a new process where its observations go."""
         assert self._rows is not None
-        self._ask(index, "share", self._rows.name, len(self._makers))
+        self._ask(index, "share", self._rows.name, len(self._makers), index)
 
     def _row(self, index: int) -> Array:
         """What an environment showed last."""
@@ -107,7 +110,7 @@ class Workers:
         """What a process has to say, which must not be lost."""
         answer = self._answer(index, time.monotonic() + seconds)
         if isinstance(answer, _Lost):
-            raise BrokenEnvironmentError(f"the process of environment {index} {answer.why}")
+            raise BrokenEnvironmentError(f"{self._named(index)} {answer.why}")
         return answer
 
     def _answers(self, indices: Iterable[int]) -> dict[int, Any]:
@@ -121,7 +124,7 @@ class Workers:
             self._kill(index)
             if self._restarted[index] == self._most:
                 times = f", after {self._most} restarts" if self._most else ""
-                what = f"the process of environment {index} {made.why}{times}"
+                what = f"{self._named(index)} {made.why}{times}"
                 raise BrokenEnvironmentError(what)
             self._restarted[index] += 1
             self._news.append((index, made.why))
@@ -132,7 +135,7 @@ class Workers:
                     self._share(index)
                     made = self._answer(index, time.monotonic() + _STARTING)
             except (T3DError, OSError) as error:
-                what = f"the process of environment {index} {made.why}, and cannot be restarted"
+                what = f"{self._named(index)} {made.why}, and cannot be restarted"
                 raise BrokenEnvironmentError(f"{what}: {error}") from error
 
     def step(self, action: Array) -> list[Answer | None]:
@@ -262,6 +265,7 @@ def _serve(pipe: Connection, maker: Maker) -> None:
         return
     say("made", Spaces.of(env))
     rows: _Rows | None = None
+    row = 0
     while True:
         try:
             word, *given = pipe.recv()
@@ -275,11 +279,11 @@ def _serve(pipe: Connection, maker: Maker) -> None:
         answer: list[Any] = []
         try:
             if word == "share":
-                name, count = given
+                name, count, row = given
                 rows = _Rows(count, env.layout, name)
             else:
                 assert rows is not None
-                rows.array[maker.index], *answer = _do(env, word, given)
+                rows.array[row], *answer = _do(env, word, given)
         except BrokenEnvironmentError as error:
             say("broken", str(error))
         except Exception as error:

@@ -164,6 +164,9 @@ def check(cells: list[Cell], spec: Spec, elsewhere: bool) -> None:
         if cell.path.exists():
             _check_same(cell, RunFolder.open(cell.path).config(), spec)
     for cell in cells:
+        if elsewhere and cell.config.collectors:
+            what = "collectors in a sweep on Ray would wait for each other's CPUs"
+            raise T3DError(f"{what}; leave out collectors, or --ray")
         if cell.config.seed == spec.seeds[0]:
             env = make(cell.config.env, cell.config)
             try:

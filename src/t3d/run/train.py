@@ -65,7 +65,8 @@ class Run:
             self._need_memory()
             self.collector: Collector | Collectors
             if config.collectors:
-                player = partial(_player, config)
+                threads = reference_threads(config, spaces.layout)
+                player = partial(_player, config, threads)
                 self.collector = Collectors(source, config, spaces, self.agent, player)
             else:
                 self.collector = Collector(Environments(source, config), config)
@@ -115,7 +116,7 @@ class Run:
 
     def memory_bytes(self) -> int:
         """What the replay memory will take, but for one more observation per episode."""
-        rows = min(self.config.capacity, self.config.steps) + self.config.all_envs
+        rows = min(self.memory.room, self.config.steps) + self.config.all_envs
         return rows * self.memory.row_bytes
 
     def _need_memory(self) -> None:
@@ -433,11 +434,12 @@ def memory_for(
     return ReplayBuffer.of(layout, action_dim, config.capacity, config.all_envs, file, apart)
 
 
-def _player(config: Config, spaces: Spaces) -> T3D:
+def _player(config: Config, threads: int, spaces: Spaces) -> T3D:
     """An agent for a collector, which gets its weights from the one that learns."""
-    engine, _ = engine_for(config, spaces.layout)
-    torch.set_num_threads(reference_threads(config, spaces.layout))
-    return agent_class(engine)(*spaces, config)
+    if config.staleness:  # in step, all is as there, for the bits
+        threads, config = 1, dataclasses.replace(config, device="cpu", engine="auto")
+    torch.set_num_threads(threads)
+    return agent_class(engine_for(config, spaces.layout)[0])(*spaces, config)
 
 
 class StopSignal:

@@ -40,7 +40,7 @@ except ModuleNotFoundError as error:
 
 _STORAGE_ERRORS = (SQLAlchemyError, optuna.exceptions.StorageInternalError)
 # Where to compute, which each machine decides for itself.
-_HERE = ("engine", "device", "threads")
+_HERE = ("engine", "device", "threads", "ray", "collector_cpus")
 _ENOUGH = 5  # finished trials, to say what mattered
 
 

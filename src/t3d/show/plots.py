@@ -43,7 +43,7 @@ class Curve:
 # Knobs that say what to write and where to compute, and leave the curve as it is.
 _NO_MATTER = {
     *("env", "seed", "steps", "log_every", "checkpoint_every", "keep_checkpoints"),
-    *("env_backend", "engine", "device", "threads", "overlap"),
+    *("env_backend", "engine", "device", "threads", "overlap", "ray", "collector_cpus"),
 }
 
 

@@ -90,7 +90,7 @@ def _run(folder: RunFolder) -> Record:
         step, seconds = int(last["step"]), finite(last["seconds"])
         notes = [
             {"step": int(r["step"]), "text": str(r.get("text") or r.get("why"))}
-            for kind in ("warning", "restart")
+            for kind in ("warning", "restart", "collectors")
             for r in records.get(kind, [])
         ]
         told = {

@@ -73,9 +73,7 @@ class TerminalWatcher:
             say(self._console, f"step {self._step:,}: {what}; restarted, with a new episode")
             return
         if record["kind"] == "collectors":
-            going = f"{record['playing']} of {record['of']} play"
-            what = f"collector {record['collector']} {record['why']}; {going}"
-            say(self._console, f"step {self._step:,}: {what}")
+            say(self._console, f"step {self._step:,}: {record['text']}")
             return
         if record["kind"] == "train":
             self._train = record

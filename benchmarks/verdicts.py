@@ -1,0 +1,51 @@
+"""How often `t3d compare` is wrong: the tables of docs/compare.md.
+
+python benchmarks/verdicts.py           about two minutes
+"""
+
+import numpy as np
+
+from t3d.run import statistics
+
+
+def told_apart(envs: int, seeds: int, pairs: int = 400) -> tuple[float, float]:
+    """The share of pairs of equal groups that the interval, and interval and test, set apart."""
+    stream = np.random.default_rng(0)
+    by_interval = by_both = 0
+    for _ in range(pairs):
+        one, other = stream.standard_normal((2, envs, seeds))
+        taken = [statistics.draw(stream, list(group)) for group in (one, other)]
+        resampled = statistics.improvement(
+            [runs[rows] for runs, rows in zip(one, taken[0])],
+            [runs[rows] for runs, rows in zip(other, taken[1])],
+        )
+        low, high = np.percentile(resampled, [2.5, 97.5])
+        apart = not low <= 0.5 <= high
+        by_interval += apart
+        by_both += apart and statistics.p_value(stream, list(one), list(other)) <= 0.05
+    return by_interval / pairs, by_both / pairs
+
+
+def covered(seeds: int, trials: int = 1000) -> tuple[float, float]:
+    """The share of 95 % intervals of IQM and mean that hold the truth, which is 0."""
+    stream = np.random.default_rng(0)
+    hits = np.zeros(2)
+    for _ in range(trials):
+        scores = [stream.standard_normal(seeds)]
+        draws = statistics.draw(stream, scores)
+        for k, statistic in enumerate((statistics.iqm, statistics.mean)):
+            _, low, high = statistics.estimate(statistic, scores, draws)
+            hits[k] += low <= 0 <= high
+    iqm, mean = hits / trials
+    return iqm, mean
+
+
+if __name__ == "__main__":
+    print("environments x seeds, told apart by the interval alone, and by interval and test")
+    for envs, seeds in ((1, 2), (1, 3), (1, 5), (1, 10), (5, 5)):
+        alone, both = told_apart(envs, seeds)
+        print(f"  {envs} x {seeds:<3} {alone:6.1%} {both:6.1%}")
+    print("seeds, coverage of the IQM's interval, and of the mean's")
+    for seeds in (3, 5, 10, 20):
+        iqm, mean = covered(seeds)
+        print(f"  {seeds:<3} {iqm:6.1%} {mean:6.1%}")

@@ -1,0 +1,52 @@
+"""Environments of which one is unlike the others, in whatever process it is made."""
+
+import itertools
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+
+
+def _number(folder: str) -> int:
+    """How many were made before this one."""
+    for number in itertools.count():
+        try:
+            os.close(os.open(Path(folder) / str(number), os.O_CREAT | os.O_EXCL))
+            return number
+        except FileExistsError:
+            continue
+    raise AssertionError
+
+
+def one_is_slow(folder: str) -> gym.Env[Any, Any]:
+    """A pendulum; the second that is made is ten times as slow as the others."""
+    return _Slow(0.01 if _number(folder) == 1 else 0.001)
+
+
+def one_breaks(folder: str) -> gym.Env[Any, Any]:
+    """A pendulum; the second that is made breaks at its 31st step."""
+    return _Breaks() if _number(folder) == 1 else gym.make("Pendulum-v1")
+
+
+class _Slow(gym.Wrapper[Any, Any, Any, Any]):
+    def __init__(self, seconds: float) -> None:
+        super().__init__(gym.make("Pendulum-v1"))
+        self._seconds = seconds
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        time.sleep(self._seconds)
+        return self.env.step(action)
+
+
+class _Breaks(gym.Wrapper[Any, Any, Any, Any]):
+    def __init__(self) -> None:
+        super().__init__(gym.make("Pendulum-v1"))
+        self._left = 30
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        self._left -= 1
+        if self._left < 0:
+            raise RuntimeError("out of order")
+        return self.env.step(action)
