@@ -110,6 +110,7 @@ def start(
     """Train a new run in a folder of its own."""
     folder = RunFolder(path or RunFolder.free_path(config.env, config.seed))
     made = about(preset)
+    _tell_of_collectors(config, console)
     run = Run.start(config, source or config.env, folder, made, lambda: say(console, _COMPILING))
     with closing(run):
         why = f" ({run.why_this_engine})" if run.why_this_engine else ""
@@ -139,6 +140,7 @@ def go_on(
     changed = {"steps": steps, "ray": ray}
     given = {name: value for name, value in changed.items() if value is not None}
     config = Config.from_dict(vars(config) | given)
+    _tell_of_collectors(config, console)
     run = Run.resume(config, source or config.env, folder, lambda: say(console, _COMPILING))
     with closing(run):
         folder.write_config(config)
@@ -172,6 +174,12 @@ def tune(plan: "Plan", console: Console) -> tuple["Study", int | None]:
             lambda: say(console, _COMPILING),
         )
     return study, stop.number
+
+
+def _tell_of_collectors(config: Config, console: Console) -> None:
+    if config.collectors:
+        where = "on this machine" if config.ray == "local" else f"at {config.ray}"
+        say(console, f"starting {config.collectors} collectors, with Ray {where} ...")
 
 
 def _follow(run: Run, console: Console) -> Outcome:

@@ -293,6 +293,13 @@ def wait_for_step(run: Path, step: int, trainer: "subprocess.Popen[str]") -> Non
         (signal.SIGINT, 130, []),
         (signal.SIGTERM, 143, []),
         (signal.SIGINT, 130, ["--num-envs", "2", "--env-backend", "processes"]),
+        pytest.param(
+            *(signal.SIGINT, 130, ["--collectors", "2", "--staleness", "0"]),
+            marks=[
+                pytest.mark.xdist_group("ray"),
+                pytest.mark.filterwarnings("ignore::ResourceWarning"),
+            ],
+        ),
     ],
 )
 def test_a_signal_saves_and_the_run_goes_on_to_the_same_end(
