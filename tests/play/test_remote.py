@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import odd_envs
 import pytest
-import uneven_envs
 
 import t3d
 from conftest import TINY, metrics_without_time, same_bits
@@ -140,7 +140,7 @@ def test_the_limiter_keeps_the_ratio_over_any_thousand_steps(
 def test_nothing_is_older_than_staleness_allows(tmp_path: Path, at: str) -> None:
     """Though one collector is ten times as slow as the others."""
     (tmp_path / "made").mkdir()
-    env = partial(uneven_envs.one_is_slow, str(tmp_path / "made"))
+    env = partial(odd_envs.one_is_slow, str(tmp_path / "made"))
     knobs = {"collectors": 4, "staleness": 8, "ray": at, "steps": 2000, "log_every": 100}
     with closing(start(tmp_path / "run", env, **knobs)) as run:
         assert run.loop()
@@ -200,7 +200,7 @@ def test_an_environment_that_breaks_stops_the_run_and_loses_nothing(
     tmp_path: Path, at: str, staleness: int
 ) -> None:
     (tmp_path / "made").mkdir()
-    env = partial(uneven_envs.one_breaks, str(tmp_path / "made"))
+    env = partial(odd_envs.one_breaks, str(tmp_path / "made"))
     knobs = {"collectors": 2, "staleness": staleness, "ray": at, "steps": 400}
     with closing(start(tmp_path / "run", env, **knobs)) as run:
         assert isinstance(run.collector, Collectors)

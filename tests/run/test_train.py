@@ -10,6 +10,7 @@ from typing import Any
 
 import broken_envs
 import numpy as np
+import odd_envs
 import pytest
 from safetensors.numpy import load_file
 
@@ -281,7 +282,7 @@ def test_an_endless_episode_is_found_out(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_diverged_agent_is_told_from_a_broken_environment(tmp_path: Path) -> None:
     with pytest.raises(t3d.T3DError, match="the agent diverged by step"):
-        tiny(tmp_path / "run", env=broken_envs.HugeReward)
+        tiny(tmp_path / "run", env=odd_envs.HugeReward)
     for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines():
         json.loads(line, parse_constant=pytest.fail)  # no NaN, no Infinity: they are not JSON
 

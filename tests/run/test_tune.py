@@ -190,7 +190,7 @@ def test_trials_that_diverge_do_not_end_the_study(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words = ["tune", "broken_envs:HugeReward", *TINY_FLAGS, *SEARCH, "--trials", "2"]
+    words = ["tune", "odd_envs:HugeReward", *TINY_FLAGS, *SEARCH, "--trials", "2"]
     assert main(words) == 2
     out, err = capsys.readouterr()
     assert out.count("diverged at step") == 2

@@ -1,4 +1,7 @@
-"""Environments of which one is unlike the others, in whatever process it is made."""
+"""Environments that keep the rules, and yet are trouble.
+
+Of some, one is unlike the others, in whatever process it is made.
+"""
 
 import itertools
 import os
@@ -7,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+from broken_envs import Calm
 
 
 def _number(folder: str) -> int:
@@ -50,3 +54,11 @@ class _Breaks(gym.Wrapper[Any, Any, Any, Any]):
         if self._left < 0:
             raise RuntimeError("out of order")
         return self.env.step(action)
+
+
+class HugeReward(Calm):
+    """Finite, as the rules want it, and too much for any critic."""
+
+    def step(self, action: Any) -> Any:
+        observation, _, *rest = super().step(action)
+        return observation, 3e38, *rest
