@@ -107,6 +107,11 @@ class TerminalWatcher:
         facts = {}
         if "steps_per_second" in self._train:
             facts["speed"] = f"{self._train['steps_per_second']:,.0f} steps/s"
+        if "collectors" in self._train:
+            old = f"policies {self._train['staleness']:,.0f} steps old"
+            facts["collectors"] = (
+                f"{self._train['collectors']:.0f} of {self._config.collectors}, {old}"
+            )
         if self._returns:
             mean = sum(self._returns) / len(self._returns)
             last = (
