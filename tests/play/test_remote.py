@@ -308,6 +308,15 @@ def test_bad_input_is_one_line_and_leaves_nothing(
     assert not (tmp_path / "run").exists()
 
 
+def test_without_ray_it_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)  # as if it were not there
+    with pytest.raises(T3DError, match=r"need an extra: pip install 't3d\[ray\]'"):
+        tiny(tmp_path / "run", collectors=2)
+    assert not (tmp_path / "run").exists()
+
+
 def test_other_versions_are_refused(
     tmp_path: Path, at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,7 +21,7 @@ def connect(address: str, cpus: float) -> tuple[Any, Callable[[], None]]:
     try:
         import ray
     except ModuleNotFoundError as error:
-        raise T3DError("this needs an extra: pip install 't3d[ray]'") from error
+        raise T3DError("--collectors and --ray need an extra: pip install 't3d[ray]'") from error
     if ray.is_initialized():
         return ray, lambda: None
     _knock(address)
