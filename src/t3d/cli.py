@@ -101,7 +101,8 @@ def sweep(words: list[str]) -> int:
             str | None, arg(metavar="SEEDS", help="how many, from 0 on, or which: 0,5,7")
         ] = None
         preset: Annotated[
-            str | None, arg(metavar="NAME", help="a name that `t3d presets` lists, or auto")
+            str | None,
+            arg(metavar="NAME", help="a name that `t3d presets` lists, a TOML file, or auto"),
         ] = None
         set: UseAppendAction[
             Annotated[
@@ -504,7 +505,8 @@ def _sweep(spec: "Spec", out: Path, jobs: int | None, ray: str | None, flags: li
         except T3DError as error:
             say(console, f"curves: none: {error}")
         say(console, "Next:")
-        say(console, f"  {t3d} compare {folder}")
+        if len({cell.setting for cell in cells}) > 1:
+            say(console, f"  {t3d} compare {folder}")
         say(console, f"  {t3d} report {folder}/*/")
     if len(finished) < len(cells):
         say(console, f"{len(cells) - len(finished)} of {len(cells)} failed. Try again: {again}")

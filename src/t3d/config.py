@@ -53,7 +53,7 @@ class Config:
     num_envs: int = _knob(1, "environments that play at once", least=1, most=4096)
     collectors: int | None = _knob(
         None,
-        "Ray collectors that play beside the learner, num_envs each; none to play here",
+        "Ray collectors that play beside the learner, num_envs each; left out, it plays here",
         least=1,
         most=10_000,
     )

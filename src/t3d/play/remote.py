@@ -511,7 +511,7 @@ class Collectors:
         try:
             parcel: Parcel | None = self._get(request.ref)
         except ray.exceptions.RayError as error:
-            self._lose(i, f"was lost ({cluster.last_line(error)})", memory)
+            self._lose(i, f"was lost ({type(error).__name__})", memory)
             return None
         if parcel is None:  # another life, which knows nothing of this
             self._lose(i, "was lost (it was started anew)", memory)

@@ -184,7 +184,8 @@ def _check_same(cell: Cell, there: Config, spec: Spec) -> None:
         ours = (name == "threads" and name not in spec.knobs) or (name, asked) == ("engine", "auto")
         if had != asked and not ours and not (name == "steps" and had < asked):
             what = f"{name} is {had!r} there and {asked!r} here"
-            raise T3DError(f"{cell.path} holds another run: {what}; take another folder")
+            advice = "take another folder (--out; of train, --run)"
+            raise T3DError(f"{cell.path} holds another run: {what}; {advice}")
 
 
 def begin_folder(out: Path, spec: Spec) -> None:
