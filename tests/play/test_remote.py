@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import odd_envs
 import pytest
+import ray
 
 import t3d
 from conftest import TINY, metrics_without_time, same_bits
@@ -25,8 +26,6 @@ from t3d.play.envs import EnvSource, env_name
 from t3d.play.remote import Collectors
 from t3d.run.folder import Record, RunFolder
 from t3d.run.train import Run
-
-ray = pytest.importorskip("ray")
 
 # One cluster for all of this file, in one process.
 pytestmark = [

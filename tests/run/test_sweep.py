@@ -265,7 +265,6 @@ def test_two_sweeps_in_one_folder_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_cells_can_be_tasks_of_ray_and_are_the_same(whole: Path, tmp_path: Path) -> None:
-    pytest.importorskip("ray")
     spec = toml(tmp_path / "spec.toml", env=ENVS[0], seeds=2)
     out = tmp_path / "runs" / "spec"
     # Stopped in the middle, its tasks save; it goes on with Ray or without.
