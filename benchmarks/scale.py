@@ -90,11 +90,12 @@ def measure_model() -> Any:
     memory = run.memory
     found: dict[str, float] = {}
 
+    number = 0  # of the policy
+
     def play(count: int) -> Any:
         weights = ray.put(run.agent.weights())
-        return ray.get(station.play.remote(0, play.number, weights, 0, count, None))  # type: ignore[attr-defined]
+        return ray.get(station.play.remote(0, number, weights, 0, count, None))
 
-    play.number = 0  # type: ignore[attr-defined]
     parcel = play(25)
     found["weights_bytes"] = run.agent.weights().nbytes
     found["row_bytes"] = len(pickle.dumps(parcel)) / 25
@@ -111,7 +112,8 @@ def measure_model() -> Any:
         return statistics.median(taken)
 
     def with_new_policy(count: int) -> Any:
-        play.number += 1  # type: ignore[attr-defined]
+        nonlocal number
+        number += 1
         return play(count)
 
     found["play_seconds"] = statistics.median(play(25).seconds / 25 for _ in range(40))
@@ -122,9 +124,9 @@ def measure_model() -> Any:
     found["policy_seconds"] = statistics.median(new - old for new, old in pairs)
     found["put_seconds"] = median(lambda: ray.put(run.agent.weights()), 100)
     # What the learner itself does for a parcel: ask for it, and take it when it is there.
-    weights, known = ray.put(run.agent.weights()), play.number  # type: ignore[attr-defined]
+    weights = ray.put(run.agent.weights())
     began = time.perf_counter()
-    refs = [station.play.remote(0, known, weights, 0, 25, None) for _ in range(40)]
+    refs = [station.play.remote(0, number, weights, 0, 25, None) for _ in range(40)]
     asking = time.perf_counter() - began
     ray.wait(refs, num_returns=len(refs))
     began = time.perf_counter()

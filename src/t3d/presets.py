@@ -190,7 +190,7 @@ def read(path: str) -> Preset:
         if name not in parts:
             hint = did_you_mean(name, parts) or "; knobs go below a line [knobs]"
             raise T3DError(f"preset {path} has an unknown part {name!r}{hint}")
-    preset = Preset(said.get("why"), said.get("knobs", {}), said.get("env"))  # type: ignore[arg-type]
+    preset = Preset(said.get("why", ""), said.get("knobs", {}), said.get("env"))
     if not isinstance(preset.why, str) or not preset.why:
         raise T3DError(f'preset {path} has no why; expected a line like why = "for a light arm"')
     if not isinstance(preset.knobs, dict):

@@ -289,7 +289,8 @@ class Collectors:
         both = generator(config.seed, "random-actions"), generator(config.seed, "exploration")
         shared = generator_state(both[0]), generator_state(both[1])
         self._streams = None if config.staleness else shared
-        self._published: tuple[int, int] | None = None
+        self._published: tuple[int, int] | None = None  # what the policy that was sent is of
+        self._weights: Any = None
         # Half of what is allowed is asked for, so that half is left for those who are slow.
         self._most_each = max(1, config.staleness // (2 * _AT_ONCE))
         self._each = [1] * self.count  # steps to ask of each collector at once
@@ -498,8 +499,8 @@ class Collectors:
         for other in self._asked:
             if other.collector == request.collector:
                 other.since = time.monotonic()  # it is this one's turn
-        pace = parcel.seconds / max(1, len(parcel.action))
-        self._each[request.collector] = round(min(max(1, _PARCEL / pace), self._most_each))
+        fit = _PARCEL * len(parcel.action) / max(parcel.seconds, 1e-9)  # steps that would
+        self._each[request.collector] = round(min(max(1, fit), self._most_each))
         return request, parcel
 
     def _answer(self, request: _Request, memory: Memory, wait: bool) -> Parcel | None:

@@ -239,8 +239,7 @@ def _run_of(plan: Plan, trial: optuna.Trial, waiting: Callable[[], None]) -> Run
     here = {name: getattr(there, name) for name in _HERE}
     if dataclasses.replace(config, **here) != there:
         raise T3DError(f"{folder.path} is a run of something else; choose another with --out")
-    whole = checkpoint.newest_whole(folder) if folder.newest_checkpoint() else None
-    if whole and checkpoint.is_finished(whole.manifest, config.steps):
+    if checkpoint.has_finished(folder, config.steps):
         return None
     return Run.resume(there, there.env, folder, waiting)
 
