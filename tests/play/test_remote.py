@@ -205,7 +205,7 @@ def test_an_environment_that_breaks_stops_the_run_and_loses_nothing(
         assert isinstance(run.collector, Collectors)
         with pytest.raises(T3DError, match=r"raised .*out of order.*go on with: t3d resume"):
             run.loop()
-        assert sorted(run.collector.received)[0] == 30  # all that was good
+        assert 30 in run.collector.received.tolist()  # all that was good, whoever is slow
         assert inspect(tmp_path / "run")["step"] == run.memory.added == run.collector.steps
     t3d.resume(tmp_path / "run", env=env, quiet=True)
     assert inspect(tmp_path / "run")["step"] >= 400
