@@ -236,7 +236,7 @@ def sweep(spec: Spec, out: Path, jobs: int | None, address: str | None, console:
         last_first.callback(Lock(RunFolder(out)).release)
 
         def begin(cell: Cell) -> Worker:
-            return Task(ray, cell, _command()) if ray else Process(cell, _command())
+            return Task(ray, cell) if ray else Process(cell)
 
         def stopping() -> None:
             say(console, "stopping, every cell saves; once more to quit at once")

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from t3d import __version__
 from t3d.config import Config, did_you_mean, knob_range, knob_types, search_ranges
 from t3d.errors import T3DError
-from t3d.presets import PRESETS, is_file, resolve
+from t3d.presets import PRESETS, flag, is_file, resolve
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -142,7 +142,7 @@ def sweep(words: list[str]) -> int:
         values |= {"seeds": _values(asked.seeds or "1"), "preset": asked.preset or "auto"}
         spec, name = Spec.from_dict(values), "-".join(asked.spec)
     out = given if given.is_dir() else Path("runs") / safe_name(name)
-    flags = [_flag("jobs", asked.jobs)] if asked.jobs else []
+    flags = [flag("jobs", asked.jobs)] if asked.jobs else []
     flags += [f"--ray {shlex.quote(asked.ray)}"] if asked.ray else []
     return _sweep(spec, Path(asked.out or out), asked.jobs, asked.ray, flags)
 
@@ -156,7 +156,7 @@ def doctor(words: list[str]) -> int:
 
     found = examine(config.env, config)
     typed = [word for word in words if word != "--json"] or [config.env]
-    flags = [_flag(knob, value) for knob, value in found.flags.items()]
+    flags = [flag(knob, value) for knob, value in found.flags.items()]
     command = " ".join(["t3d train", *map(shlex.quote, typed), *flags])
     if asked.json:
         told = {"facts": found.facts, "advice": found.advice, "command": command}
@@ -438,7 +438,7 @@ def presets(words: list[str]) -> int:
     _parse(PresetsOptions, words, "presets", presets.__doc__)
     for name, preset in PRESETS.items():
         print(f"{name}\n    {preset.why}")
-        flags = [_flag(knob, value) for knob, value in preset.knobs.items()]
+        flags = [flag(knob, value) for knob, value in preset.knobs.items()]
         print(f"    {' '.join(flags) or '(the defaults)'}")
     print("\nt3d train ENV takes the preset named ENV, if there is one; --preset any, and files.")
     return 0
@@ -736,9 +736,9 @@ def _parse(options: type[Options], words: list[str], command: str, about: str | 
         raise T3DError(f"{_first_sentence(said.getvalue())} (t3d {command} --help)") from stop
     if unknown:
         names = [f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(options)]  # type: ignore[arg-type]
-        flag = unknown[0].partition("=")[0]
-        advice = did_you_mean(flag, names) or f"; t3d {command} --help lists all"
-        raise T3DError(f"{command} has no option {flag!r}{advice}")
+        typed = unknown[0].partition("=")[0]
+        advice = did_you_mean(typed, names) or f"; t3d {command} --help lists all"
+        raise T3DError(f"{command} has no option {typed!r}{advice}")
     return parsed
 
 
@@ -751,14 +751,3 @@ def _first_sentence(box: str) -> str:
             break
         text.append(words)
     return " ".join(" ".join(text).split()).rstrip(".")
-
-
-def _flag(knob: str, value: Any) -> str:
-    """A knob as it is typed."""
-    name = knob.replace("_", "-")
-    if isinstance(value, bool):
-        return f"--{name}" if value else f"--no-{name}"
-    name = f"--{name}"
-    if isinstance(value, tuple):
-        return " ".join([name, *(str(item) for item in value)])
-    return f"{name} {value}"

@@ -9,6 +9,7 @@ hidden = [400, 300]
 """
 
 import json
+import shlex
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -170,6 +171,26 @@ def resolve(env: str | None, preset: str = "auto") -> tuple[str, Config]:
         advice = did_you_mean(preset, ["auto", *PRESETS]) or f"; expected one of: {known}"
         raise T3DError(f"no preset is called {preset!r}{advice}, or a file that ends in .toml")
     return preset, Config(env=env or found.env or Config().env, **found.knobs)
+
+
+def command(config: Config, preset: str) -> str:
+    """What to type for a run with this config: the preset, and the knobs that are not its own."""
+    base = resolve(config.env, preset)[1]
+    words = ["t3d train", shlex.quote(config.env)]
+    if resolve(config.env)[0] != preset:
+        words.append(f"--preset {shlex.quote(preset)}")
+    knobs = vars(config).items()
+    return " ".join(words + [flag(name, v) for name, v in knobs if v != getattr(base, name)])
+
+
+def flag(knob: str, value: Any) -> str:
+    """A knob as it is typed."""
+    name = knob.replace("_", "-")
+    if isinstance(value, bool):
+        return f"--{name}" if value else f"--no-{name}"
+    if isinstance(value, tuple):
+        return " ".join([f"--{name}", *(str(item) for item in value)])
+    return f"--{name} {value}"
 
 
 def is_file(preset: str) -> bool:

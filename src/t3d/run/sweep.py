@@ -30,7 +30,7 @@ from t3d.learn.engines import engine_for
 from t3d.learn.t3d import usable_device
 from t3d.play.cluster import last_line
 from t3d.play.envs import make
-from t3d.presets import resolve
+from t3d.presets import command, resolve
 from t3d.run import checkpoint
 from t3d.run.cell import STOPPED, attempt
 from t3d.run.folder import Record, RunFolder, is_locked, safe_name
@@ -265,7 +265,7 @@ def run(
 class Process:
     """A cell in a process of its own, which ends with this one, however this one ends."""
 
-    def __init__(self, cell: Cell, command: str) -> None:
+    def __init__(self, cell: Cell) -> None:
         threads = str(cell.config.threads or "")
         names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
         own = {name: threads for name in names if threads}  # if nobody chose them
@@ -282,7 +282,7 @@ class Process:
             )
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):  # it died at once, which shows
-            self._process.stdin.write(job(cell, command).encode() + b"\n")
+            self._process.stdin.write(job(cell).encode() + b"\n")
             self._process.stdin.flush()
 
     def ended(self) -> tuple[str, str] | None:
@@ -315,12 +315,12 @@ class Process:
 class Task:
     """A cell as a task of Ray, wherever that finds room for it."""
 
-    def __init__(self, ray: Any, cell: Cell, command: str) -> None:
+    def __init__(self, ray: Any, cell: Cell) -> None:
         self._ray = ray
         needs = {"num_cpus": cell.config.threads or 1}
         needs["num_gpus"] = int(cell.config.device.startswith("cuda"))
         task = ray.remote(**needs, max_retries=0)(_attempt)
-        self._answer = task.remote(job(cell, command))
+        self._answer = task.remote(job(cell))
 
     def ended(self) -> tuple[str, str] | None:
         """See `Worker`."""
@@ -348,9 +348,9 @@ def _attempt(job: str) -> tuple[str, str]:
     return attempt(json.loads(job))
 
 
-def job(cell: Cell, command: str) -> str:
+def job(cell: Cell) -> str:
     """What whoever trains a cell must know, as a line of JSON."""
-    about = {"preset": cell.preset, "command": command}
+    about = {"preset": cell.preset, "command": command(cell.config, cell.preset)}
     config = dataclasses.asdict(cell.config)
     return json.dumps({"run": str(cell.path.absolute()), "config": config, "about": about})
 

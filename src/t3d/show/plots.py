@@ -12,6 +12,7 @@ from t3d.errors import T3DError
 from t3d.run.folder import RunFolder, finite
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Array = NDArray[Any]
@@ -126,22 +127,28 @@ def draw(panels: dict[str, list[Curve]], out: Path) -> list[Path]:
     figure = new_figure(6.4 * len(panels), 4.2)
     for number, (title, lines) in enumerate(panels.items(), start=1):
         axes = figure.add_subplot(1, len(panels), number)
-        for line in lines:
-            count = f"{len(line.seeds)} seeds" if len(line.seeds) > 1 else f"seed {line.seeds[0]}"
-            (drawn,) = axes.plot(line.step, line.mean(), label=f"{line.label}, {count}", lw=2)
-            if len(line.returns) > 1:
-                low, high = line.interval()
-                axes.fill_between(line.step, low, high, color=drawn.get_color(), alpha=0.2, lw=0)
-                for row in line.returns:
-                    axes.plot(line.step, row, color=drawn.get_color(), lw=0.7, alpha=0.4)
+        panel(axes, lines)
         several = any(len(line.returns) > 1 for line in lines)
         note = "mean over seeds, 95 % bootstrap interval" if several else "mean over episodes"
-        axes.set(title=title, xlabel="environment steps", ylabel=f"evaluation return\n({note})")
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-        axes.grid(alpha=0.3)
-        axes.legend(loc="best")
+        axes.set(title=title, ylabel=f"evaluation return\n({note})")
     return save(figure, out)
+
+
+def panel(axes: "Axes", lines: Sequence[Curve]) -> None:
+    """Draw curves over steps: the mean over seeds, its interval, and each seed."""
+    for line in lines:
+        count = f"{len(line.seeds)} seeds" if len(line.seeds) > 1 else f"seed {line.seeds[0]}"
+        (drawn,) = axes.plot(line.step, line.mean(), label=f"{line.label}, {count}", lw=2)
+        if len(line.returns) > 1:
+            low, high = line.interval()
+            axes.fill_between(line.step, low, high, color=drawn.get_color(), alpha=0.2, lw=0)
+            for row in line.returns:
+                axes.plot(line.step, row, color=drawn.get_color(), lw=0.7, alpha=0.4)
+    axes.set(xlabel="environment steps")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.grid(alpha=0.3)
+    axes.legend(loc="best")
 
 
 def new_figure(width: float, height: float) -> "Figure":
