@@ -371,6 +371,39 @@ def compare(words: list[str]) -> int:
     return 0
 
 
+def check(words: list[str]) -> int:
+    """Say whether a run is normal, beside known runs of its environment: a sentence, a picture."""
+    from tyro.conf import Positional, arg
+
+    @dataclass(frozen=True)
+    class CheckOptions:
+        run: Annotated[str, arg(metavar="RUN", help="a run folder"), Positional]
+        out: Annotated[
+            str | None, arg(metavar="PATH", help="picture; by default check, in the run folder")
+        ] = None
+        json: Annotated[bool, arg(help="print one JSON object")] = False
+
+    about = f"{check.__doc__} The exit code is 0 if it is within or above, and 1 if it is below."
+    asked = _parse(CheckOptions, words, "check", about)
+    from t3d.show import check as pages
+    from t3d.show.terminal import say
+
+    found = pages.check(asked.run)
+    drawn: list[Any] = ["no picture: pip install 't3d[plot]' for one"]
+    if find_spec("matplotlib"):
+        drawn = pages.draw(found, Path(asked.out or Path(asked.run) / "check"))
+    if asked.json:
+        print(json.dumps(found.told))
+    else:
+        console = _console()
+        for line in pages.lines(found.told):
+            say(console, line)
+        if pages.unexplained(found.told):
+            say(console, f"  {_on_fresh_seeds(asked.run)}")
+        print(*drawn, sep="\n")
+    return 1 if found.told["verdict"] == "below" else 0
+
+
 def report(words: list[str]) -> int:
     """Show what runs did, on one page for the browser; --watch follows them."""
     from tyro.conf import Positional, arg
@@ -525,6 +558,7 @@ _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "record": record,
     "plot": plot,
     "compare": compare,
+    "check": check,
     "report": report,
     "explain": explain,
     "presets": presets,
@@ -537,6 +571,7 @@ def _end(outcome: "Outcome", console: "Console", video: bool) -> int:
     from t3d.run.agents import keep_score
     from t3d.run.folder import RunFolder
     from t3d.show import terminal
+    from t3d.show.check import known_for
 
     folder, run, t3d = outcome.folder, outcome.folder.path, _as_typed()
 
@@ -581,6 +616,9 @@ def _end(outcome: "Outcome", console: "Console", video: bool) -> int:
         f"{t3d} eval {folder} --episodes 100": "more episodes, for a surer score",
         f"{t3d} resume {folder} --steps {2 * folder.config().steps}": "train further",
     }
+    with contextlib.suppress(T3DError):  # where nothing is known to compare with
+        known = len(known_for(folder.config()).returns)
+        next_commands[f"{t3d} check {folder}"] = f"is it normal? beside {known} known runs"
     if find_spec("tensorboard"):
         tensorboard = f"{t3d.removesuffix('t3d')}tensorboard"
         next_commands[f"{tensorboard} --logdir {RunFolder(run.parent)}"] = (
@@ -623,6 +661,23 @@ def _end_tuning(plan: "Plan", study: "Study", console: "Console") -> int:
     env, file = shlex.quote(plan.base.env), shlex.quote(str(preset))
     say(f"  {_as_typed()} train {env} --preset {file} {fresh}")
     return 0
+
+
+def _on_fresh_seeds(run: str) -> str:
+    """The command that trains the same as a run did, on five more seeds."""
+    from t3d.run.folder import RunFolder
+    from t3d.show.plots import NO_MATTER
+
+    config = RunFolder.open(run).config()
+    usual = resolve(config.env)[1]
+    knobs = {
+        name: value
+        for name, value in vars(config).items()
+        if name not in NO_MATTER and value != getattr(usual, name)
+    }
+    knobs |= {"steps": config.steps, "seed": config.seed + 1, "seeds": 5}
+    flags = [_flag(name, value) for name, value in knobs.items()]
+    return " ".join([_as_typed(), "train", shlex.quote(config.env), *flags])
 
 
 def _film(run: str | Path, out: Path, seed: int, which: Any) -> tuple[list[Path], float]:

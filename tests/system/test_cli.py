@@ -138,7 +138,7 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"t3d {t3d.__version__}\n"
     assert main([]) == 0
     said = capsys.readouterr().out
-    commands = ("train", "tune", "resume", "eval", "record", "plot", "compare", "presets")
+    commands = ("train", "tune", "resume", "eval", "record", "plot", "compare", "check", "presets")
     for command in commands:
         assert f"\n  {command} " in said
 
@@ -195,6 +195,11 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         ("compare nowhere RUN", "no folder at nowhere"),
         ("compare RUN", "have one setting; give a second group to compare with"),
         ("compare RUN RUN", "is given twice"),
+        ("check", "RUN"),
+        ("check nowhere", "no run folder at nowhere"),
+        ("check .", ". is not a run folder: it has no config.json"),
+        ("check RUN", "max_episode_steps is 15, the known runs' is 0: its steps and returns"),
+        ("check RUN RUN", "check has no option"),
         ("train --seeds 0", "seeds is 0; expected at least 1"),
         ("sweep", "sweep needs a TOML file, a sweep's folder or environments"),
         ("sweep nowhere.toml", "nowhere.toml cannot be read: No such file"),

@@ -322,7 +322,7 @@ def write(found: Record, out: Path) -> Path:
 
 
 # Colours that people tell apart with any kind of sight (Okabe and Ito), and a mark for each.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _MARKS = "osD^vPX*"
 
 
@@ -335,7 +335,7 @@ def draw(found: Record, out: Path) -> list[Path]:
     envs, first, count = found["environments"], found["baseline"], len(found["groups"])
     score = "score (0 untrained, 1 best group)" if len(envs) > 1 else "evaluation return"
     for number, (label, group) in enumerate(found["groups"].items()):
-        look: Record = {"color": _COLOURS[number % len(_COLOURS)]}
+        look: Record = {"color": COLOURS[number % len(COLOURS)]}
         look["marker"] = _MARKS[number % len(_MARKS)]
         for row, name in enumerate(_ESTIMATES):
             _bar(grid["estimates"], row + 0.7 * ((number + 0.5) / count - 0.5), group[name], look)

@@ -42,7 +42,7 @@ class Curve:
 
 
 # Knobs that say what to write and where to compute, and leave the curve as it is.
-_NO_MATTER = {
+NO_MATTER = {
     *("env", "seed", "steps", "log_every", "checkpoint_every", "keep_checkpoints"),
     *("env_backend", "engine", "device", "threads", "overlap", "ray", "collector_cpus"),
 }
@@ -74,7 +74,7 @@ def evaluated(path: str | Path) -> Evaluated:
         raise T3DError(f"{folder.metrics_path} has an evaluation without a mean") from error
     if not points:
         raise T3DError(f"{path} has no evaluation yet; let it train longer")
-    knobs = ((name, value) for name, value in vars(config).items() if name not in _NO_MATTER)
+    knobs = ((name, value) for name, value in vars(config).items() if name not in NO_MATTER)
     setting = (("preset", str(folder.about().get("preset"))), *knobs)
     return Evaluated(folder.path, config.env, config.seed, setting, points, seconds)
 

@@ -20,6 +20,8 @@ from t3d.show.html import write_page
 
 _POINTS = 400  # of a line; more are averaged
 _LARGEST_FILM = 20 * 2**20  # bytes of a film that goes into the page
+FAR_TOO_MUCH = 0.5  # of `critic_error`
+SATURATED = 0.8  # share of actions at an end of their range that is worth a word
 
 
 def report(runs: Sequence[str | Path], out: Path) -> Path:
@@ -194,27 +196,34 @@ def _verdict(records: dict[str, list[Record]]) -> Record:
         before, after = (float(np.mean([r["mean"] for r in part])) for part in parts)
         if len(evaluations) >= 8 and after - before > 0.1 * rise:
             said.append("It still rose at the end: more steps may give more.")
+    off = critic_error(last)
     if last.get("cut_off", 0) > 0.05:
         said.append(
             "Its episodes are cut off so early that what comes after them still counts: what the "
             "critic expects cannot be compared with what came."
         )
-    elif last.get("estimated_Q") is not None:
+    elif off is not None:
         expected, got = last["estimated_Q"], last["true_Q"]
-        size = max(abs(expected), abs(got), 1e-9)
-        off = (expected - got) / size
         how = f"{abs(off):.0%} too {'high' if off > 0 else 'low'}"
         said.append(
             f"Where episodes begin, the critic expects {expected:,.1f}; {got:,.1f} is what comes, "
             f"both discounted: {how if abs(off) > 0.05 else 'about right'}."
         )
-        if off > 0.5:
+        if off > FAR_TOO_MUCH:
             said.append("That is far too much: over-estimation. Try a smaller --learning-rate.")
     train = records.get("train", [])
-    if train and (train[-1].get("saturation") or 0) > 0.8:
+    if train and (train[-1].get("saturation") or 0) > SATURATED:
         share = train[-1]["saturation"]
         said.append(f"{share:.0%} of its last actions are at an end of their range.")
     return {"word": word, "mood": mood, "said": said}
+
+
+def critic_error(evaluation: Record) -> float | None:
+    """By what share the critic expects more than comes; None where that cannot be compared."""
+    if evaluation.get("cut_off", 0) > 0.05 or evaluation.get("estimated_Q") is None:
+        return None
+    expected, got = evaluation["estimated_Q"], evaluation["true_Q"]
+    return float((expected - got) / max(abs(expected), abs(got), 1e-9))
 
 
 def _error(one: Record, two: Record, evaluations: list[Record]) -> float:

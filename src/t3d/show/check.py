@@ -1,0 +1,282 @@
+"""`t3d check`: is a run normal? Its learning curve beside known ones of its environment.
+
+A curve counts, at each step, by its recent mean: that of its evaluations in the last fifth of its
+steps. Known runs are many seeds of one setting, in curves.json, which benchmarks/results.py writes.
+"""
+
+import math
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from t3d import files
+from t3d.config import Config
+from t3d.errors import T3DError
+from t3d.run.folder import Record, RunFolder, finite
+from t3d.run.statistics import Array
+from t3d.show import plots
+from t3d.show.compare import COLOURS
+from t3d.show.report import FAR_TOO_MUCH, SATURATED, critic_error
+
+_FEWEST = 3  # runs that make a band
+# Student's t: 97.5 % are below, from 2 degrees of freedom on. Beyond, the last is a little wide.
+_T = np.array([4.302653, 3.182446, 2.776445, 2.570582, 2.446912, 2.364624, 2.306004, 2.262157])
+_LEAST_SD = 0.01  # of the mean curve's range: where all runs reach the same, a point is no alarm
+# Knobs that leave the curve as it is, or that say where it has points.
+_NO_MATTER = plots.NO_MATTER | {"eval_every", "env_deadline", "env_restarts", "replay_on_disk"}
+_OTHER_TASK = ("action_repeat", "max_episode_steps")  # steps and returns mean something else
+_PACKAGES = ("t3d", "gymnasium", "mujoco", "box2d")  # whose versions may move a curve
+
+
+class Known(NamedTuple):
+    """The known runs of an environment."""
+
+    config: Config
+    versions: Record
+    step: Array  # (points,)
+    returns: list[list[float]]  # of each run, at the first of these steps or at all
+
+    def at(self, step: Array) -> Array:
+        """Every run's returns at other steps, on straight lines; nan where it has none."""
+        nowhere: Any = {"left": np.nan, "right": np.nan}
+        return np.array([np.interp(step, self.step[: len(r)], r, **nowhere) for r in self.returns])
+
+
+class Checked(NamedTuple):
+    """What was found, and the curves behind it, all as recent means."""
+
+    told: Record
+    step: Array  # (points,)
+    run: Array  # (points,), nan after its last evaluation
+    known: Array  # (runs, points), nan where a run has ended
+    low: Array  # (points,), nan where fewer than three runs are known
+    high: Array
+
+
+def known_for(config: Config, every: Record | None = None) -> Known:
+    """The known runs that a run with this config can be compared with."""
+    every = known_curves() if every is None else every
+    name = f"{config.env} from pixels" if config.pixels else config.env
+    found = every.get(name)
+    if found is None:
+        raise T3DError(f"no curves of {name} are known; expected one of: {', '.join(every)}")
+    known = Known(
+        Config.from_dict(found["config"]),
+        found["versions"],
+        np.array(found["step"]),
+        list(found["runs"].values()),
+    )
+    if len(known.returns) < _FEWEST:
+        count = len(known.returns)
+        raise T3DError(f"too few curves of {name} are known: {count}; expected {_FEWEST} or more")
+    for knob in _OTHER_TASK:
+        mine, theirs = getattr(config, knob), getattr(known.config, knob)
+        if mine != theirs:
+            why = "its steps and returns cannot be compared with theirs"
+            raise T3DError(f"{knob} is {mine}, the known runs' is {theirs}: {why}")
+    return known
+
+
+def known_curves() -> Record:
+    """The curves that come with the package, by environment."""
+    return files.read_json(Path(__file__).with_name("curves.json"))
+
+
+def check(path: str | Path, every: Record | None = None) -> Checked:
+    """Compare a run with the known ones."""
+    folder = RunFolder.open(path)
+    config = folder.config()
+    known = known_for(config, every)
+    points = {s: mean for s, mean in plots.evaluated(path).points.items() if s >= 0}
+    if max(points, default=0) == 0:
+        raise T3DError(f"{path} has no evaluation after step 0 yet; let it train longer")
+    mine = np.array(list(points))
+    # Beyond, up to where the run is to go, the known ones are shown as they went on.
+    later = known.step[(known.step > mine[-1]) & (known.step <= config.steps)]
+    step = np.concatenate([mine, later])
+    returns = np.array(list(points.values()))
+    run = np.concatenate([_recent(mine, returns), np.full(len(later), np.nan)])
+    others = _recent(step, known.at(step))
+    low, high = _band(others, _floor(known))
+    # At step 0 nothing is learned yet.
+    compared = np.flatnonzero((step > 0) & np.isfinite(run) & np.isfinite(low))
+    if not len(compared):
+        end = sorted(len(each) for each in known.returns)[-_FEWEST]
+        until = f"the known curves end at step {known.step[end - 1]:,}"
+        raise T3DError(f"{path} has no evaluation to compare: {until}")
+    now = compared[-1]
+    stretches = _stretches(step[compared], run[compared], low[compared], high[compared])
+    *before, (verdict, since, _, _) = stretches
+    told: Record = {"run": str(path), "env": config.env, "seed": config.seed, "verdict": verdict}
+    told |= {"since": None if verdict == "within" else since, "step": int(step[now])}
+    told |= {"score": float(run[now]), "low": float(low[now]), "high": float(high[now])}
+    told |= {"curves": int(np.isfinite(others[:, now]).sum()), "trained_to": int(mine[-1])}
+    # Two evaluations or more, and more than a tenth of all, are worth a word.
+    told["earlier"] = [
+        {"verdict": where, "from": first, "to": last}
+        for where, first, last, count in before
+        if where != "within" and count > max(1, 0.1 * len(compared))
+    ]
+    told["differences"] = _differences(config, folder.about(), known)
+    told["hints"] = _hints(folder) if verdict == "below" else []
+    return Checked(told, step, run, others, low, high)
+
+
+def _recent(step: Array, returns: Array) -> Array:
+    """At each step, the mean of the evaluations in the last fifth of the steps until then."""
+    first = np.minimum(np.searchsorted(5 * step, 4 * step, side="right"), np.arange(len(step)))
+    means = [returns[..., a : b + 1].mean(axis=-1) for b, a in enumerate(first)]
+    return np.stack(means, axis=-1)
+
+
+def _floor(known: Known) -> float:
+    """The least standard deviation that runs are taken to have."""
+    returns = known.at(known.step)
+    enough = np.isfinite(returns).sum(axis=0) >= _FEWEST
+    return float(_LEAST_SD * np.ptp(np.nanmean(returns[:, enough], axis=0)))
+
+
+def _band(known: Array, floor: float) -> tuple[Array, Array]:
+    """Where 95 % of further runs like these are at each point, if they are spread normally."""
+    count = np.isfinite(known).sum(axis=0)
+    enough = count >= _FEWEST
+    low, high = np.full(known.shape[1], np.nan), np.full(known.shape[1], np.nan)
+    known, count = known[:, enough], count[enough]
+    mean, sd = np.nanmean(known, axis=0), np.nanstd(known, axis=0, ddof=1)
+    t = _T[np.minimum(count - _FEWEST, len(_T) - 1)]
+    half = t * np.maximum(sd, floor) * np.sqrt(1 + 1 / count)
+    low[enough], high[enough] = mean - half, mean + half
+    return low, high
+
+
+def _stretches(step: Array, run: Array, low: Array, high: Array) -> list[tuple[str, int, int, int]]:
+    """Where the run was within, below or above: from and to which step, in how many points."""
+    where = np.where(run < low, "below", np.where(run > high, "above", "within"))
+    found = []
+    for verdict, group in groupby(zip(where.tolist(), step.tolist()), key=lambda pair: pair[0]):
+        steps = [at for _, at in group]
+        found.append((verdict, steps[0], steps[-1], len(steps)))
+    return found
+
+
+def _differences(config: Config, about: Record, known: Known) -> Record:
+    """The knobs and versions that may explain another curve: the run's, and the known runs'."""
+    mine, theirs = vars(config), vars(known.config)
+    told = {
+        knob: {"run": value, "known": theirs[knob]}
+        for knob, value in mine.items()
+        if knob not in _NO_MATTER and value != theirs[knob]
+    }
+    versions = found if isinstance(found := about.get("versions"), dict) else {}
+    for package in _PACKAGES:
+        one, other = str(versions.get(package, "")), str(known.versions.get(package, ""))
+        if one and other and one.split(".")[:2] != other.split(".")[:2]:
+            told[package] = {"run": one, "known": other}
+    return told
+
+
+def _hints(folder: RunFolder) -> list[str]:
+    """What the run itself recorded that may be why it is below."""
+    records: dict[str, list[Record]] = {}
+    for record in folder.metrics():
+        records.setdefault(record["kind"], []).append(record)
+    try:
+        warned: dict[str, str] = {}
+        for r in records.get("warning", []):
+            said = f"at step {int(r['step']):,} it warned: {r['text']}"
+            warned.setdefault(str(r["name"]), said)
+        hints = list(warned.values())
+        if restarts := records.get("restart"):
+            last = f"the last at step {int(restarts[-1]['step']):,}: it {restarts[-1]['why']}"
+            hints.append(f"restarts of an environment's process: {len(restarts)}, {last}")
+        evaluation = records["evaluation"][-1]
+        if (critic_error(evaluation) or 0) > FAR_TOO_MUCH:
+            expected, got = finite(evaluation["estimated_Q"]), finite(evaluation["true_Q"])
+            what = f"the critic expects {expected:,.1f} where episodes begin, and {got:,.1f} comes"
+            hints.append(f"{what}: over-estimation; try a smaller --learning-rate")
+        train = records.get("train", [{}])[-1]
+        if (train.get("saturation") or 0) > SATURATED:
+            hints.append(
+                f"{train['saturation']:.0%} of its last actions are at an end of their range"
+            )
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
+        raise T3DError(
+            f"{folder.metrics_path} has a record that makes no sense: {error}"
+        ) from error
+    return hints
+
+
+def unexplained(told: Record) -> bool:
+    """Whether a run is outside, and its files do not say why."""
+    return told["verdict"] != "within" and not told["differences"] and not told["hints"]
+
+
+def lines(told: Record) -> list[str]:
+    """What was found, in words: the verdict first, then what to look at."""
+    verdict, step, low, high = (told[name] for name in ("verdict", "step", "low", "high"))
+    digits = max(0, 1 - math.floor(math.log10(high - low))) if high > low else 1
+    score, low, high = (f"{value:,.{digits}f}" for value in (told["score"], low, high))
+    since = f" since step {told['since']:,}" if told["since"] else ""
+    place = f"between {low} and {high}" if verdict == "within" else f"{verdict} {low} to {high}"
+    said = [
+        f"{told['env']}, seed {told['seed']}, at step {step:,}: {verdict}{since}. Its {score}"
+        f" (mean of its evaluations after step {4 * step // 5:,}) is {place}, where 19 of 20 runs"
+        f" like the {told['curves']} known ones are."
+    ]
+    said += [
+        f"It was {each['verdict']} from step {each['from']:,} to {each['to']:,}."
+        for each in told["earlier"]
+    ]
+    if told["trained_to"] > step:
+        ends = "where the known runs end; what came after is not judged"
+        said.append(f"It went on to step {told['trained_to']:,}, beyond {step:,}, {ends}.")
+    for name, values in told["differences"].items():
+        run, known = (_said(values[which]) for which in ("run", "known"))
+        said.append(f"- {name} is {run}, the known runs' is {known}")
+    said += [f"- {hint}" for hint in told["hints"]]
+    if unexplained(told):
+        said.append(
+            "- nothing in its files sets it apart from the known runs, and one normal run in 20 is"
+            " outside by chance; fresh seeds tell"
+        )
+    return said
+
+
+def _said(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def draw(checked: Checked, out: Path) -> list[Path]:
+    """Draw the run over the known ones as PNG and SVG; returns the files."""
+    told, step, run, known, low, high = checked
+    figure = plots.new_figure(8, 4.8)
+    axes = figure.add_subplot()
+    blue, red = COLOURS[:2]
+    enough = np.isfinite(low)
+    band = "where 95 % of further runs are"
+    axes.fill_between(step, low, high, color=blue, alpha=0.15, lw=0, label=band)
+    for number, each in enumerate(known):
+        name = None if number else f"the {len(known)} known runs"
+        axes.plot(step, each, color=blue, lw=0.7, alpha=0.6, label=name)
+    mean = np.nanmean(known[:, enough], axis=0)
+    axes.plot(step[enough], mean, color=blue, lw=1.8, label="their mean")
+    axes.plot(step, run, color="black", lw=2.5, label=f"this run, seed {told['seed']}")
+    outside = enough & (step > 0) & ((run < low) | (run > high))
+    if outside.any():
+        marks: Any = {"color": red, "ls": "", "marker": "o", "ms": 5, "zorder": 3}
+        axes.plot(step[outside], run[outside], label="outside", **marks)
+    # Where few runs differ a lot, the band is wide; the curves are what is to be seen.
+    seen = np.concatenate([run, known.ravel(), [told["low"], told["high"]]])
+    margin = 0.05 * np.nanmax(seen) - 0.05 * np.nanmin(seen) or 1.0
+    axes.set(ylim=(np.nanmin(seen) - margin, np.nanmax(seen) + margin))
+    since = f" since step {told['since']:,}" if told["since"] else ""
+    axes.set(title=f"{told['env']}, at step {told['step']:,}: {told['verdict']}{since}")
+    axes.set(xlabel="environment steps", ylabel="evaluation return\n(mean of the last fifth)")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(loc="best")
+    return plots.save(figure, out)

@@ -1,0 +1,365 @@
+import json
+import math
+import sys
+import tempfile
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from scipy import stats
+
+import t3d
+from t3d.cli import main
+from t3d.config import Config
+from t3d.presets import resolve
+from t3d.show import check as pages
+from t3d.show.check import check, known_curves, known_for, lines
+from t3d.show.plots import NO_MATTER
+
+ENV = "Hopper-v5"
+STEPS = list(range(0, 1100, 100))
+# Three runs that rise from 0 to about 100 at once: their mean is 100 and their deviation 2.
+KNOWN: dict[str, Any] = {
+    ENV: {
+        "config": {"env": ENV, "tau": 0.01},
+        "versions": {"t3d": "0.1.0", "gymnasium": "1.4.0", "mujoco": "3.5.0"},
+        "step": STEPS,
+        "runs": {str(seed): [0.0, *[98.0 + 2 * seed] * 10] for seed in range(3)},
+    }
+}
+HALF = stats.t.ppf(0.975, 2) * 2 * math.sqrt(1 + 1 / 3)  # of the band
+
+
+def known_with(**parts: Any) -> dict[str, Any]:
+    return {ENV: KNOWN[ENV] | parts}
+
+
+def run_folder(
+    path: Path,
+    means: list[float],
+    *more: dict[str, Any],
+    at: list[int] = STEPS,
+    versions: dict[str, str] | None = None,
+    **knobs: Any,
+) -> Path:
+    """A run that was evaluated at these steps, and what else it recorded."""
+    path.mkdir(parents=True)
+    config = Config.from_dict({"env": ENV, "tau": 0.01, "steps": 1000, "seed": 7} | knobs)
+    (path / "config.json").write_text(config.to_json())
+    (path / "run.json").write_text(json.dumps({"versions": versions} if versions else {}))
+    evaluations = [{"kind": "evaluation", "step": s, "mean": m} for s, m in zip(at, means)]
+    records = [*evaluations, *more]
+    (path / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    return path
+
+
+def test_a_run_like_the_known_ones_is_within(tmp_path: Path) -> None:
+    run = run_folder(tmp_path / "run", [0.0, *[93.0] * 9, 95.0])
+    told = check(run, KNOWN).told
+    # At step 1,000 the evaluations after step 800 count.
+    assert (told["verdict"], told["since"], told["step"]) == ("within", None, 1000)
+    assert told["score"] == pytest.approx(94)
+    assert told["low"] == pytest.approx(100 - HALF)
+    assert told["high"] == pytest.approx(100 + HALF)
+    assert told["curves"] == 3
+    assert told["differences"] == {}
+    assert told["hints"] == told["earlier"] == []
+    assert lines(told) == [
+        "Hopper-v5, seed 7, at step 1,000: within. Its 94 (mean of its evaluations after step 800)"
+        " is between 90 and 110, where 19 of 20 runs like the 3 known ones are."
+    ]
+
+
+def test_below_and_above_say_since_when(tmp_path: Path) -> None:
+    low = check(run_folder(tmp_path / "low", [0.0, *[100.0] * 5, *[50.0] * 5]), KNOWN).told
+    # From step 600 on: the mean of the evaluations after step 480 is 75 there.
+    assert (low["verdict"], low["since"]) == ("below", 600)
+    assert "at step 1,000: below since step 600. Its 50 " in lines(low)[0]
+    assert "is below 90 to 110, where 19 of 20 runs" in lines(low)[0]
+    high = check(run_folder(tmp_path / "high", [0.0, *[120.0] * 10]), KNOWN).told
+    assert (high["verdict"], high["since"]) == ("above", 100)
+    assert "above since step 100. Its 120 " in lines(high)[0]
+
+
+def test_the_verdict_is_about_now_and_what_was_before_is_said(tmp_path: Path) -> None:
+    fell = run_folder(tmp_path / "fell", [0.0, 100.0, *[50.0] * 4, *[100.0] * 5])
+    told = check(fell, KNOWN).told
+    assert told["verdict"] == "within"
+    assert told["earlier"] == [{"verdict": "below", "from": 200, "to": 600}]
+    assert lines(told)[1:] == ["It was below from step 200 to 600."]
+    # One bad evaluation out of ten is no stretch.
+    once = run_folder(tmp_path / "once", [0.0, 100.0, 50.0, *[100.0] * 8])
+    assert check(once, KNOWN).told["earlier"] == []
+    # Worse than the others before learning began says nothing.
+    late = run_folder(tmp_path / "late", [-1e6, *[100.0] * 10])
+    assert check(late, KNOWN).told["earlier"] == []
+
+
+def test_known_curves_are_taken_at_the_runs_own_steps(tmp_path: Path) -> None:
+    # Between steps 0 and 100 the known runs rise from 0 to 98, 100 and 102.
+    run = run_folder(tmp_path / "run", [0.0, 25.0, 50.0], at=[0, 25, 50])
+    found = check(run, KNOWN)
+    half = np.concatenate([found.known[:, 1], found.known[:, 2]])
+    assert half.tolist() == pytest.approx([24.5, 25, 25.5, 49, 50, 51])
+    told = found.told
+    assert (told["verdict"], told["step"], told["score"]) == ("within", 50, 50)
+    # The deviation, 1 there, is just the least: 1 % of the rise of the mean, which is 100.
+    assert told["low"] == pytest.approx(50 - HALF / 2)
+    # The picture goes on to where the run is to go.
+    assert found.step.tolist() == [0, 25, 50, *STEPS[1:]]
+    assert np.isnan(found.run[3:]).all()
+    assert np.isfinite(found.low).all()
+    only = run_folder(tmp_path / "only", [94.0], at=[850])  # as with --eval-every 0
+    assert check(only, KNOWN).told["verdict"] == "within"
+
+
+def test_a_run_that_went_further_is_judged_where_three_are_known(tmp_path: Path) -> None:
+    runs = {"0": [0.0, *[98.0] * 10], "1": [0.0, *[100.0] * 10], "2": [0.0, *[102.0] * 6]}
+    means = [0.0, *[100.0] * 6, *[0.0] * 6]
+    far = run_folder(tmp_path / "far", means, at=[*STEPS, 1100, 1200])
+    told = check(far, known_with(runs=runs)).told
+    assert (told["verdict"], told["step"], told["trained_to"]) == ("within", 600, 1200)
+    said = "It went on to step 1,200, beyond 600, where the known runs end; what came after is not"
+    assert lines(told)[1].startswith(said)
+    beyond = run_folder(tmp_path / "beyond", [100.0], at=[2000])
+    with pytest.raises(t3d.T3DError, match="no evaluation to compare: the known curves end at"):
+        check(beyond, known_with(runs=runs))
+
+
+def test_where_all_known_runs_are_equal_a_point_less_is_no_alarm(tmp_path: Path) -> None:
+    alike = known_with(runs={str(seed): [0.0, *[100.0] * 10] for seed in range(3)})
+    for final, verdict in ((99.0, "within"), (96.0, "within"), (94.0, "below")):
+        run = run_folder(tmp_path / f"{final}", [0.0, *[final] * 10])
+        assert check(run, alike).told["verdict"] == verdict  # 100 ± 4.97, by the least deviation
+
+
+def test_the_quantiles_are_those_of_students_t() -> None:
+    freedom = 2 + np.arange(len(pages._T))
+    np.testing.assert_allclose(pages._T, stats.t.ppf(0.975, freedom), atol=1e-6)
+
+
+def test_the_band_is_the_prediction_interval_of_the_textbook() -> None:
+    for count in range(3, 11):
+        values = np.random.default_rng(count).normal(50, 10, count)
+        low, high = pages._band(values[:, None], 0.0)
+        error = stats.sem(values) * math.sqrt(count + 1)
+        expected = stats.t.interval(0.95, count - 1, values.mean(), error)
+        assert (low[0], high[0]) == pytest.approx(expected, rel=1e-6)
+
+
+def test_nineteen_of_twenty_further_runs_are_in_the_band() -> None:
+    runs = np.random.default_rng(0).normal(size=(6, 20_000))
+    low, high = pages._band(runs[:5], 0.0)
+    within = np.mean((low <= runs[5]) & (runs[5] <= high))
+    assert within == pytest.approx(0.95, abs=0.005)  # three standard errors
+
+
+@settings(max_examples=30, deadline=None)
+@given(means=st.lists(st.floats(-200, 200), min_size=2, max_size=11), shift=st.floats(0, 200))
+def test_a_run_that_is_better_everywhere_is_never_judged_worse(
+    means: list[float], shift: float
+) -> None:
+    order = ["below", "within", "above"]
+    with tempfile.TemporaryDirectory() as folder:
+        run = run_folder(Path(folder) / "run", means)
+        better = run_folder(Path(folder) / "better", [mean + shift for mean in means])
+        verdicts = [check(path, KNOWN).told["verdict"] for path in (run, better)]
+    assert order.index(verdicts[0]) <= order.index(verdicts[1])
+
+
+def test_knobs_and_versions_that_differ_are_always_named(tmp_path: Path) -> None:
+    told = check(
+        run_folder(
+            tmp_path / "run",
+            [0.0, *[100.0] * 10],
+            versions={"t3d": "0.1.7", "gymnasium": "1.5.0", "torch": "1.0"},
+            exploration_noise=0.3,
+            hidden=(400, 300),
+            eval_every=123,
+            device="cuda",
+        ),
+        KNOWN,
+    ).told
+    assert told["verdict"] == "within"
+    assert lines(told)[1:] == [
+        "- exploration_noise is 0.3, the known runs' is 0.1",
+        "- hidden is 400 300, the known runs' is 256 256",
+        "- gymnasium is 1.5.0, the known runs' is 1.4.0",
+    ]
+
+
+def test_a_run_below_is_told_what_it_recorded_itself(tmp_path: Path) -> None:
+    records = [
+        {"kind": "warning", "step": 300, "name": "collapsed", "text": "the same action"},
+        {"kind": "warning", "step": 400, "name": "saturated", "text": "at the end"},
+        {"kind": "warning", "step": 500, "name": "collapsed", "text": "the same action"},
+        {"kind": "restart", "step": 600, "env": 0, "why": "died (SIGKILL)"},
+        {"kind": "restart", "step": 700, "env": 1, "why": "did not answer"},
+        {"kind": "train", "step": 1000, "saturation": 0.93},
+        {
+            **{"kind": "evaluation", "step": 1000, "mean": 0.0, "cut_off": 0.0},
+            **{"estimated_Q": 300.0, "true_Q": 20.0},
+        },
+    ]
+    told = check(run_folder(tmp_path / "run", [0.0] * 10, *records), KNOWN).told
+    assert told["verdict"] == "below"
+    assert told["hints"] == [
+        "at step 300 it warned: the same action",
+        "at step 400 it warned: at the end",
+        "restarts of an environment's process: 2, the last at step 700: it did not answer",
+        "the critic expects 300.0 where episodes begin, and 20.0 comes: over-estimation; try a"
+        " smaller --learning-rate",
+        "93% of its last actions are at an end of their range",
+    ]
+    assert lines(told)[1:] == [f"- {hint}" for hint in told["hints"]]
+    assert not pages.unexplained(told)
+
+
+def test_a_run_outside_for_no_reason_that_shows_is_told_of_chance(tmp_path: Path) -> None:
+    for final in (0.0, 200.0):
+        told = check(run_folder(tmp_path / f"{final}", [0.0, *[final] * 10]), KNOWN).told
+        assert pages.unexplained(told)
+        assert "one normal run in 20 is outside by chance" in lines(told)[1]
+
+
+def test_small_returns_keep_their_digits(tmp_path: Path) -> None:
+    small = {seed: [r / 100 for r in runs] for seed, runs in KNOWN[ENV]["runs"].items()}
+    run = run_folder(tmp_path / "run", [0.0, *[0.98] * 10])
+    said = lines(check(run, known_with(runs=small)).told)[0]
+    assert "Its 0.98 " in said
+    assert "is between 0.90 and 1.10, where" in said
+
+
+def test_bad_input_is_named(tmp_path: Path) -> None:
+    fine = [0.0, *[100.0] * 10]
+    new = run_folder(tmp_path / "new", [0.0], at=[0])
+    broken = run_folder(tmp_path / "broken", fine)
+    (broken / "metrics.jsonl").write_text("nonsense\n")
+    odd = run_folder(tmp_path / "odd", [0.0] * 11, {"kind": "warning", "step": 3})
+    (tmp_path / "empty").mkdir()
+    bad = {
+        tmp_path / "nowhere": "no run folder at",
+        tmp_path / "empty": "is not a run folder: it has no config.json",
+        new: "has no evaluation after step 0 yet; let it train longer",
+        broken: "line 1 is no record",
+        odd: "has a record that makes no sense: 'text'",
+        run_folder(tmp_path / "ant", fine, env="Ant-v5"): "no curves of Ant-v5 are known; expected "
+        "one of: Hopper-v5",
+        run_folder(tmp_path / "own", fine, env="my_robot:Robot"): "no curves of my_robot:Robot are",
+        run_folder(tmp_path / "pixels", fine, pixels=True): "no curves of Hopper-v5 from pixels",
+        run_folder(tmp_path / "repeat", fine, action_repeat=2): "action_repeat is 2, the known "
+        "runs' is 1: its steps and returns cannot be compared",
+        run_folder(tmp_path / "cut", fine, max_episode_steps=9): "max_episode_steps is 9, the",
+    }
+    for path, message in bad.items():
+        with pytest.raises(t3d.T3DError) as error:
+            check(path, KNOWN)
+        assert message in str(error.value)
+        assert "\n" not in str(error.value)
+    two = known_with(runs={"0": fine, "1": fine})
+    with pytest.raises(t3d.T3DError, match="too few curves of Hopper-v5 are known: 2; expected 3"):
+        check(run_folder(tmp_path / "few", fine), two)
+
+
+def test_the_picture_says_the_verdict_and_marks_what_is_outside(tmp_path: Path) -> None:
+    def words(name: str, means: list[float]) -> set[str]:
+        png, svg = pages.draw(
+            check(run_folder(tmp_path / name, means), KNOWN), tmp_path / f"{name}.png"
+        )
+        with Image.open(png) as picture:
+            assert picture.width > 1000
+        parts = [(node.text, node.tail) for node in ET.parse(svg).getroot().iter()]
+        return {text.strip() for pair in parts for text in pair if text}
+
+    below = words("below", [0.0, *[50.0] * 10])
+    named = {"the 3 known runs", "their mean", "this run, seed 7", "environment steps"}
+    assert named | {"outside"} <= below
+    assert "Hopper-v5, at step 1,000: below since step 100" in below
+    within = words("within", [0.0, *[100.0] * 5])
+    assert named | {"Hopper-v5, at step 500: within"} <= within
+    assert "outside" not in within
+
+
+def test_the_curves_of_the_package_are_whole() -> None:
+    every = known_curves()
+    assert "Pendulum-v1" in every
+    for env, found in every.items():
+        config = Config.from_dict(found["config"])
+        assert config.env == env
+        assert "seed" not in found["config"]
+        assert found["versions"]["gymnasium"]
+        assert found["step"][0] == 0
+        assert (np.diff(found["step"]) > 0).all()
+        for returns in found["runs"].values():
+            assert 1 < len(returns) <= len(found["step"])
+            assert np.isfinite(returns).all()
+
+
+def test_most_known_runs_are_within_the_band_of_the_others(tmp_path: Path) -> None:
+    verdicts = []
+    for env, found in known_curves().items():
+        runs: dict[str, list[float]] = found["runs"]
+        for seed in runs if len(runs) > 3 else ():
+            rest = {other: returns for other, returns in runs.items() if other != seed}
+            path = tmp_path / f"{env}-{seed}"
+            run_folder(path, runs[seed], at=found["step"], **found["config"])
+            verdicts.append(check(path, {env: found | {"runs": rest}}).told["verdict"])
+    assert len(verdicts) >= 4
+    assert verdicts.count("within") >= 0.75 * len(verdicts)
+
+
+def test_a_real_run_is_checked_by_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = "train Pendulum-v1 --steps 300 --random-steps 100 --eval-every 100 --eval-episodes 2"
+    words += " --hidden 8 8 --threads 1 --run run --no-video"
+    assert main(words.split()) == 0
+    count = len(known_for(resolve("Pendulum-v1")[1]).returns)
+    said = capsys.readouterr().out
+    assert "t3d check run " in said
+    assert f"is it normal? beside {count} known runs" in said
+    code = main(["check", "run"])
+    sentence, *rest = capsys.readouterr().out.splitlines()
+    assert sentence.startswith("Pendulum-v1, seed 0, at step 300: ")
+    assert "- hidden is 8 8, the known runs' is 64 64" in rest
+    assert rest[-2:] == ["run/check.png", "run/check.svg"]
+    assert (tmp_path / "run" / "check.png").stat().st_size > 1000
+    assert main(["check", "run", "--json", "--out", "it.png"]) == code
+    told = json.loads(capsys.readouterr().out)
+    assert f"at step 300: {told['verdict']}" in sentence
+    assert code == (told["verdict"] == "below")
+    assert told["differences"]["hidden"] == {"run": [8, 8], "known": [64, 64]}
+    assert {path.name for path in tmp_path.iterdir()} == {"run", "it.png", "it.svg"}
+    assert main(["check", "run", "--out", "/proc/no/it"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert "cannot be written" in err
+
+
+def test_the_exit_code_is_1_below_and_the_command_for_fresh_seeds_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = known_curves()["Pendulum-v1"]
+    path, steps = tmp_path / "run", found["step"]
+    run_folder(path, [-2000.0] * len(steps), at=steps, **(found["config"] | {"seed": 3}))
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # as if it were not installed
+    assert main(["check", str(path)]) == 1
+    said = capsys.readouterr().out.splitlines()
+    assert ": below since step " in said[0]
+    assert said[1].startswith("- nothing in its files sets it apart")
+    assert said[2].startswith("  t3d train Pendulum-v1 ")
+    assert said[2].endswith(f" --steps {found['config']['steps']} --seed 4 --seeds 5")
+    assert said[3:] == ["no picture: pip install 't3d[plot]' for one"]
+    assert not (path / "check.png").exists()
+    # What that command trains is what the run was.
+    flags = said[2].split()[3:]
+    typed = {flag[2:].replace("-", "_") for flag in flags if flag.startswith("--")}
+    config, usual = Config.from_dict(found["config"]), resolve("Pendulum-v1")[1]
+    differs = {k for k, v in vars(config).items() if k not in NO_MATTER and v != vars(usual)[k]}
+    assert typed == differs | {"steps", "seed", "seeds"}
