@@ -23,7 +23,7 @@ from rich.console import Console
 import t3d
 from t3d.api import sweep
 from t3d.config import Config
-from t3d.presets import command
+from t3d.presets import train_command
 from t3d.run.checkpoint import has_finished
 from t3d.run.folder import RunFolder
 from t3d.run.sweep import cells_of, read_spec
@@ -78,7 +78,7 @@ def add(group: str, path: Path) -> list[Path]:
     about = folder.about()
     evaluations = list(folder.metrics("evaluation"))
     kept = {
-        "command": command(config, about["preset"]),
+        "command": train_command(config, about["preset"]),
         "digest": t3d.inspect(path)["digest"],
         "preset": about["preset"],
         "versions": about["versions"],

@@ -12,7 +12,7 @@ from scipy import stats
 
 from t3d.cli import _parse_knobs
 from t3d.config import Config
-from t3d.presets import command
+from t3d.presets import train_command
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks/results"
@@ -49,7 +49,7 @@ def test_the_command_of_a_kept_run_gives_its_config(path: Path) -> None:
     ],
 )
 def test_a_config_is_what_its_command_gives(preset: str, config: Config) -> None:
-    assert typed(command(config, preset)) == (preset, config)
+    assert typed(train_command(config, preset)) == (preset, config)
 
 
 def test_the_page_and_the_packaged_curves_are_of_the_kept_ones(script: dict[str, Any]) -> None:

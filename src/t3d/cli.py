@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from t3d import __version__
 from t3d.config import Config, did_you_mean, knob_range, knob_types, search_ranges
 from t3d.errors import T3DError
-from t3d.presets import PRESETS, flag, is_file, resolve
+from t3d.presets import PRESETS, flag, is_file, resolve, train_command
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -666,18 +666,12 @@ def _end_tuning(plan: "Plan", study: "Study", console: "Console") -> int:
 def _on_fresh_seeds(run: str) -> str:
     """The command that trains the same as a run did, on five more seeds."""
     from t3d.run.folder import RunFolder
-    from t3d.show.plots import NO_MATTER
 
     config = RunFolder.open(run).config()
-    usual = resolve(config.env)[1]
-    knobs = {
-        name: value
-        for name, value in vars(config).items()
-        if name not in NO_MATTER and value != getattr(usual, name)
-    }
-    knobs |= {"steps": config.steps, "seed": config.seed + 1, "seeds": 5}
-    flags = [_flag(name, value) for name, value in knobs.items()]
-    return " ".join([_as_typed(), "train", shlex.quote(config.env), *flags])
+    more = dataclasses.replace(config, seed=config.seed + 1)
+    return (
+        f"{_as_typed()}{train_command(more, resolve(config.env)[0]).removeprefix('t3d')} --seeds 5"
+    )
 
 
 def _film(run: str | Path, out: Path, seed: int, which: Any) -> tuple[list[Path], float]:

@@ -173,7 +173,7 @@ def resolve(env: str | None, preset: str = "auto") -> tuple[str, Config]:
     return preset, Config(env=env or found.env or Config().env, **found.knobs)
 
 
-def command(config: Config, preset: str) -> str:
+def train_command(config: Config, preset: str) -> str:
     """What to type for a run with this config: the preset, and the knobs that are not its own."""
     base = resolve(config.env, preset)[1]
     words = ["t3d train", shlex.quote(config.env)]

@@ -30,7 +30,7 @@ from t3d.learn.engines import engine_for
 from t3d.learn.t3d import usable_device
 from t3d.play.cluster import last_line
 from t3d.play.envs import make
-from t3d.presets import command, resolve
+from t3d.presets import resolve, train_command
 from t3d.run import checkpoint
 from t3d.run.cell import STOPPED, attempt
 from t3d.run.folder import Record, RunFolder, is_locked, safe_name
@@ -350,7 +350,7 @@ def _attempt(job: str) -> tuple[str, str]:
 
 def job(cell: Cell) -> str:
     """What whoever trains a cell must know, as a line of JSON."""
-    about = {"preset": cell.preset, "command": command(cell.config, cell.preset)}
+    about = {"preset": cell.preset, "command": train_command(cell.config, cell.preset)}
     config = dataclasses.asdict(cell.config)
     return json.dumps({"run": str(cell.path.absolute()), "config": config, "about": about})
 

@@ -92,14 +92,13 @@ def check(path: str | Path, every: Record | None = None) -> Checked:
     points = {s: mean for s, mean in plots.evaluated(path).points.items() if s >= 0}
     if max(points, default=0) == 0:
         raise T3DError(f"{path} has no evaluation after step 0 yet; let it train longer")
-    mine = np.array(list(points))
+    mine, returns = np.array(list(points)), np.array(list(points.values()))
     # Beyond, up to where the run is to go, the known ones are shown as they went on.
     later = known.step[(known.step > mine[-1]) & (known.step <= config.steps)]
     step = np.concatenate([mine, later])
-    returns = np.array(list(points.values()))
-    run = np.concatenate([_recent(mine, returns), np.full(len(later), np.nan)])
-    others = _recent(step, known.at(step))
-    low, high = _band(others, _floor(known))
+    run = recent(step, np.concatenate([returns, np.full(len(later), np.nan)]))
+    others = recent(step, known.at(step))
+    low, high = band(known, step)
     # At step 0 nothing is learned yet.
     compared = np.flatnonzero((step > 0) & np.isfinite(run) & np.isfinite(low))
     if not len(compared):
@@ -124,31 +123,39 @@ def check(path: str | Path, every: Record | None = None) -> Checked:
     return Checked(told, step, run, others, low, high)
 
 
-def _recent(step: Array, returns: Array) -> Array:
+def recent(step: Array, returns: Array) -> Array:
     """At each step, the mean of the evaluations in the last fifth of the steps until then."""
     first = np.minimum(np.searchsorted(5 * step, 4 * step, side="right"), np.arange(len(step)))
     means = [returns[..., a : b + 1].mean(axis=-1) for b, a in enumerate(first)]
     return np.stack(means, axis=-1)
 
 
-def _floor(known: Known) -> float:
-    """The least standard deviation that runs are taken to have."""
-    returns = known.at(known.step)
-    enough = np.isfinite(returns).sum(axis=0) >= _FEWEST
-    return float(_LEAST_SD * np.ptp(np.nanmean(returns[:, enough], axis=0)))
+def band(known: Known, step: Array) -> tuple[Array, Array]:
+    """Where 95 % of further runs like these are at some steps, if they are spread normally.
+
+    How far apart runs are is taken from half as many steps to twice as many: one that falls over
+    for a while may do so at any time, also when none of a few others does.
+    """
+    count, mean, variance = _moments(recent(known.step, known.at(known.step)))
+    floor = _LEAST_SD * np.ptp(mean[count >= _FEWEST])
+    spread = np.full(len(step), floor)
+    for place, at in enumerate(step):
+        near = (known.step >= at / 2) & (known.step <= 2 * at) & (count >= _FEWEST)
+        if near.any():
+            spread[place] = max(floor, np.sqrt(variance[near].mean()))
+    count, mean, _ = _moments(recent(step, known.at(step)))
+    t = _T[np.clip(count - _FEWEST, 0, len(_T) - 1)]
+    half = np.where(count < _FEWEST, np.nan, t * spread * np.sqrt(1 + 1 / np.maximum(count, 1)))
+    return mean - half, mean + half
 
 
-def _band(known: Array, floor: float) -> tuple[Array, Array]:
-    """Where 95 % of further runs like these are at each point, if they are spread normally."""
-    count = np.isfinite(known).sum(axis=0)
-    enough = count >= _FEWEST
-    low, high = np.full(known.shape[1], np.nan), np.full(known.shape[1], np.nan)
-    known, count = known[:, enough], count[enough]
-    mean, sd = np.nanmean(known, axis=0), np.nanstd(known, axis=0, ddof=1)
-    t = _T[np.minimum(count - _FEWEST, len(_T) - 1)]
-    half = t * np.maximum(sd, floor) * np.sqrt(1 + 1 / count)
-    low[enough], high[enough] = mean - half, mean + half
-    return low, high
+def _moments(returns: Array) -> tuple[Array, Array, Array]:
+    """At each step: how many runs there are, their mean, and their variance."""
+    there = np.isfinite(returns)
+    count = there.sum(axis=0)
+    mean = np.where(there, returns, 0).sum(axis=0) / np.maximum(count, 1)
+    squares = np.where(there, (returns - mean) ** 2, 0).sum(axis=0)
+    return count, mean, squares / np.maximum(count - 1, 1)
 
 
 def _stretches(step: Array, run: Array, low: Array, high: Array) -> list[tuple[str, int, int, int]]:
