@@ -7,16 +7,19 @@ All from the files in benchmarks/results/, which benchmarks/results.py keeps.
 
 import itertools
 import json
+import re
 import textwrap
 from pathlib import Path
 
 import numpy as np
 
 from results import RESULTS, Run, author, curve, kept, plan, without
+from t3d.config import Config
 from t3d.randomness import generator
 from t3d.run import statistics
 from t3d.run.statistics import Array
 from t3d.show import plots
+from t3d.show.check import Known, band, recent
 from t3d.show.plots import Curve
 
 ROOT = Path(__file__).parent.parent
@@ -292,7 +295,9 @@ def runs_section() -> list[str]:
         in `benchmarks/results/` have every evaluation, all knobs, versions and the processor."""
     )
     for env, runs in campaign_order():
-        lines += [f"**{env}**", "", f"    {runs[0]['command']} --seed SEED", ""]
+        commands = (re.sub(r" --seed \d+", "", run["command"]) for run in runs)
+        lines += [f"**{env}**", ""]
+        lines += [*(f"    {command} --seed SEED" for command in dict.fromkeys(commands)), ""]
         rows = []
         for run in runs:
             points, score = run["evaluations"], run["score"]
@@ -319,7 +324,7 @@ def more_section(group: str, title: str, words: str) -> list[str]:
     for name, runs in kept(group).items():
         lines += [f"### {name}", "", f"![Learning curves on {name}](images/{group}-{name}.svg)", ""]
         rows = []
-        for run in runs:
+        for run in sorted(runs, key=lambda run: str(run["config"]["engine"])):
             points, score = run["evaluations"], run["score"]
             rows.append([run["config"]["engine"], str(run["config"]["seed"])])
             rows[-1] += [f"{number(score['mean'])} ± {number(score['std'])}"]
@@ -339,6 +344,33 @@ def more_section(group: str, title: str, words: str) -> list[str]:
             again = "One of these runs again, bit for bit on the same kind of machine:"
             lines += [said[0] or again, "", f"    {first['command']}", ""]
     return lines
+
+
+def trust_section() -> list[str]:
+    """How often `t3d check` would call a run that is known to be normal outside."""
+    lines = ["## How far to trust t3d check", ""]
+    lines += prose(
+        """Each run of the campaign beside the band of the others of its environment: how many are
+        outside at their last step, which is what the verdict is about, and at how many of all their
+        evaluations. By its definition the band has 5 % outside."""
+    )
+    rows = []
+    for env, runs in campaign_order():
+        if len(runs) < 4:
+            continue
+        ends, points = [], []
+        for run in runs:
+            step = np.array(run["evaluations"]["step"])
+            others = [other["evaluations"]["mean"] for other in runs if other is not run]
+            longest = max((other["evaluations"]["step"] for other in runs), key=len)
+            low, high = band(Known(Config(), {}, np.array(longest), others), step)
+            mine = recent(step, np.array(run["evaluations"]["mean"]))
+            judged = (step > 0) & np.isfinite(low)
+            outside = ((mine < low) | (mine > high))[judged]
+            ends.append(outside[-1])
+            points += outside.tolist()
+        rows.append([env, f"{sum(ends)} of {len(ends)}", f"{sum(points)} of {len(points)}"])
+    return [*lines, *table(["environment", "outside at the end", "outside, all steps"], rows), ""]
 
 
 def by_engine(runs: list[Run]) -> list[Curve]:
@@ -361,7 +393,7 @@ def page() -> str:
         `t3d check RUN` compares it with these curves."""
     )
     lines += campaign_section() + plan_section() + author_section() + ablation_section()
-    lines += runs_section()
+    lines += runs_section() + trust_section()
     lines += more_section(
         "engines",
         "The engines learn alike",
