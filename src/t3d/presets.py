@@ -88,11 +88,11 @@ PRESETS: dict[str, Preset] = {
         {**_SMALL, "steps": 30_000, "eval_every": 1_000},
     ),
     "InvertedDoublePendulum-v5": Preset(
-        "small and quick: stands still within two minutes of one core",
+        "small and quick: stands within 100,000 steps, a minute or so",
         {**_SMALL, "steps": 100_000},
     ),
     "Reacher-v5": Preset(
-        "small and quick: as good as the large networks at a quarter of the time",
+        "small and quick: -5 or better within 100,000 steps, a minute or so",
         {**_SMALL, "steps": 100_000},
     ),
     "BipedalWalker-v3": Preset(
