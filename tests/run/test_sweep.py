@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import re
+import shlex
 import signal
 import subprocess
 import time
@@ -200,6 +201,9 @@ def test_a_cell_is_what_train_makes(whole: Path, tmp_path: Path) -> None:
     t3d.train("Pendulum-v1", run=tmp_path / "run", quiet=True, seed=1, **knobs)
     cell = whole / "Pendulum-v1-seed1"
     assert same_bits(tmp_path / "run", cell)
+    again = read_json(cell / "run.json")["command"].removeprefix("t3d ")
+    assert main([*shlex.split(again), "--run", str(tmp_path / "again"), "--no-video"]) == 0
+    assert same_bits(tmp_path / "again", cell)
     ours = {path.name for path in (tmp_path / "run").iterdir()}
     assert {path.name for path in cell.iterdir()} == ours | {"score.json"}
     assert read_json(cell / "score.json")["mean"] == t3d.evaluate(tmp_path / "run").mean
@@ -234,6 +238,12 @@ def test_a_folder_of_something_else_is_refused(
     assert main(["sweep", "Pendulum-v1", "--out", str(tmp_path / "mine")]) == 2
     assert "is there and is not the folder of a sweep" in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.parametrize("command", ["resume", "check", "eval"])
+def test_a_sweep_is_no_run(command: str, whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, str(whole)]) == 2
+    assert "is the folder of a sweep; name one of its runs, or go on" in capsys.readouterr().err
 
 
 def test_a_cell_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:

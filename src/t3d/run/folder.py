@@ -86,6 +86,9 @@ class RunFolder:
             near = sorted(f"{p}" for p in Path("runs").glob("*") if p.is_dir())[-3:]
             advice = f"; there is {', '.join(near)}" if near else "; t3d train makes one"
             raise T3DError(f"no run folder at {path}{advice}")
+        if (folder.path / "sweep.json").is_file():
+            advice = f"name one of its runs, or go on with all: t3d sweep {folder}"
+            raise T3DError(f"{path} is the folder of a sweep; {advice}")
         if not (folder.path / "config.json").is_file():
             raise T3DError(f"{path} is not a run folder: it has no config.json")
         return folder
