@@ -54,6 +54,18 @@ def test_the_table_shows_every_cell_and_the_time_left(tmp_path: Path) -> None:
     assert "step 600 of 4,000, 2 training, 1 failed, 1 waiting, 0:12 left" in said
 
 
+def test_a_hiccup_does_not_upset_the_time_left(tmp_path: Path) -> None:
+    cells = some_cells(tmp_path, 1)
+    write(cells[0], 400, -5.0)
+    path = cells[0].path / "metrics.jsonl"
+    slow = {"kind": "train", "step": 500, "steps_per_second": 10.0}
+    path.write_text(path.read_text().rpartition("\n")[0] + "\n" + json.dumps(slow) + "\n")
+    for cell, state in zip(cells, ("training", "finished")):
+        cell.state = state
+    # 500 steps at 0.9 / 100 + 0.1 / 10 seconds each, which is 9.5; at 10 a second, it would be 50.
+    assert "1 training, 1 finished, 0:10 left" in "\n".join(screen(cells, 40))
+
+
 def test_a_small_screen_shows_what_matters(tmp_path: Path) -> None:
     cells = some_cells(tmp_path, 30)
     cells[37].state = cells[51].state = "training"

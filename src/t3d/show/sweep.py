@@ -32,7 +32,7 @@ class _Progress:
     def _forget(self) -> None:
         self._read = 0
         self.step = 0
-        self.speed = 0.0  # steps per second
+        self.speed = 0.0  # steps per second, of late
         self.last: float | None = None
         self.best: float | None = None
 
@@ -48,7 +48,8 @@ class _Progress:
                 record = json.loads(line)
                 self.step = int(record["step"])
                 if record["kind"] == "train":
-                    self.speed = float(record["steps_per_second"])
+                    now = float(record["steps_per_second"])  # a moment's: it may be a hiccup
+                    self.speed = 1 / (0.9 / self.speed + 0.1 / now) if self.speed else now
                 elif record["kind"] == "evaluation":
                     self.last, self.best = float(record["mean"]), float(record["best_mean"])
             self._read += len(whole)
