@@ -12,6 +12,7 @@ curves of the author's code (lines of step, ret and sec), which nothing here mak
 
 import dataclasses
 import json
+import platform
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -43,21 +44,21 @@ def task(config: dict[str, Any]) -> str:
     return f"{config['env']}-pixels" if config.get("pixels") else str(config["env"])
 
 
-def without(config: dict[str, Any]) -> str:
-    """Which parts of TD3 a run does without, in the words of the paper's ablation."""
+def without(config: dict[str, Any]) -> tuple[str, ...]:
+    """Which parts of TD3 a run does without."""
     parts = {
         "twins": not config["twins"],
         "delay": config["policy_freq"] == 1,
         "smoothing": config["policy_noise"] == 0,
     }
-    return " or ".join(part for part, gone in parts.items() if gone)
+    return tuple(part for part, gone in parts.items() if gone)
 
 
 def name_of(group: str, config: dict[str, Any]) -> str:
     """The file of a run."""
     parts = [task(config)]
     if group == "ablation":
-        parts += without(config).split(" or ") if without(config) else ["whole"]
+        parts += [f"no-{part}" for part in without(config)] or ["whole"]
     if group == "engines":
         parts.append(config["engine"])
     return "-".join([*parts, f"seed{config['seed']}.json"])
@@ -65,6 +66,8 @@ def name_of(group: str, config: dict[str, Any]) -> str:
 
 def add(group: str, path: Path) -> list[Path]:
     """Keep the curve of a run, or of those in a folder that are finished."""
+    if not path.is_dir():
+        raise t3d.T3DError(f"no folder at {path}")
     if not (path / "config.json").is_file():
         return [
             file for each in sorted(path.glob("*/config.json")) for file in add(group, each.parent)
@@ -78,7 +81,7 @@ def add(group: str, path: Path) -> list[Path]:
     about = folder.about()
     evaluations = list(folder.metrics("evaluation"))
     kept = {
-        "command": train_command(config, about["preset"]),
+        "command": train_command(config),
         "digest": t3d.inspect(path)["digest"],
         "preset": about["preset"],
         "versions": about["versions"],
@@ -96,11 +99,12 @@ def add(group: str, path: Path) -> list[Path]:
 
 
 def processor() -> str:
-    """The kind of this machine, on which the last bits of a run depend."""
-    facts = {}
-    for line in Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines():
-        name, _, value = line.partition(":")
-        facts[name.strip()] = value.strip()
+    """The kind of this machine, on which the last bits of a run depend: add where you trained."""
+    facts = {"vendor_id": platform.machine(), "cpu family": "?", "model": "?"}
+    if Path("/proc/cpuinfo").exists():
+        for line in Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines():
+            name, _, value = line.partition(":")
+            facts[name.strip()] = value.strip()
     return f"{facts['vendor_id']} family {facts['cpu family']} model {facts['model']}"
 
 
@@ -117,22 +121,26 @@ def kept(group: str) -> dict[str, list[Run]]:
 
 def curve(label: str, runs: list[Run], what: str = "mean") -> Curve:
     """What was measured of runs, at the steps that all of them reached."""
-    steps = min((run["evaluations"]["step"] for run in runs), key=len)
-    values = np.array([run["evaluations"][what][: len(steps)] for run in runs])
-    return Curve(label, [run["config"]["seed"] for run in runs], np.array(steps), values)
+    lines = [dict(zip(run["evaluations"]["step"], run["evaluations"][what])) for run in runs]
+    return _joined(label, [run["config"]["seed"] for run in runs], lines)
+
+
+def _joined(label: str, seeds: list[int], lines: list[dict[int, float]]) -> Curve:
+    steps = sorted(set.intersection(*map(set, lines)))
+    return Curve(label, seeds, np.array(steps), np.array([[at[s] for s in steps] for at in lines]))
 
 
 def author(env: str) -> Curve | None:
     """The curve of the author's code on an environment, if it was measured."""
     files = sorted((RESULTS / "author").glob(f"{env}-seed*.jsonl"))
-    rows = [[json.loads(line) for line in path.read_text().splitlines()] for path in files]
-    if not rows:
+    if not files:
         return None
-    shortest = min(rows, key=len)
-    steps = np.array([point["step"] for point in shortest])
-    returns = np.array([[point["ret"] for point in row[: len(steps)]] for row in rows])
+    lines = []
+    for path in files:
+        points = map(json.loads, path.read_text().splitlines())
+        lines.append({point["step"]: point["ret"] for point in points})
     seeds = [int(path.stem.rpartition("seed")[2]) for path in files]
-    return Curve("author's code", seeds, steps, returns)
+    return _joined("author's code", seeds, lines)
 
 
 def plan() -> dict[Path, tuple[list[Config], list[Config]]]:

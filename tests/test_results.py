@@ -8,23 +8,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from t3d.cli import _parse_knobs
 from t3d.config import Config
-from t3d.presets import train_command
+from t3d.presets import resolve, train_command
+from t3d.show.plots import Curve
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks/results"
 KEPT = sorted([*(RESULTS / "campaign").glob("*.json"), *(RESULTS / "ablation").glob("*.json")])
 
 
-def typed(line: str) -> tuple[str, Config]:
-    """The preset and the config of a `t3d train` command."""
+def typed(line: str) -> Config:
+    """The config of a `t3d train` command."""
     words = shlex.split(line)
     assert words[:2] == ["t3d", "train"]
-    _, preset, config = _parse_knobs(words[2:], "train", "")
-    return preset, config
+    return _parse_knobs(words[2:], "train", "")[2]
 
 
 @pytest.fixture
@@ -36,20 +35,21 @@ def script(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
 def test_the_command_of_a_kept_run_gives_its_config(path: Path) -> None:
     run = json.loads(path.read_text())
-    assert typed(run["command"]) == (run["preset"], Config.from_dict(run["config"]))
+    assert typed(run["command"]) == Config.from_dict(run["config"])
 
 
 @pytest.mark.parametrize(
-    ("preset", "config"),
+    "config",
     [
-        ("Pendulum-v1", Config(env="Pendulum-v1")),
-        ("default", Config(env="Pendulum-v1", seed=3, twins=False, hidden=(400, 300))),
-        ("default", Config(env="my env:Odd-v0", pixels=True, exploration_noise=(0.1, 0.2))),
-        ("paper-2018", Config(env="Hopper-v5", tau=1e-5, collectors=3, reward_scale=0.1)),
+        Config(env="Pendulum-v1"),
+        resolve("Pendulum-v1")[1],
+        Config(env="Pendulum-v1", seed=3, twins=False, hidden=(400, 300)),
+        Config(env="my env:Odd-v0", pixels=True, exploration_noise=(0.1, 0.2)),
+        Config(env="Hopper-v5", tau=1e-5, collectors=3, ray="ray://a host:1?x=1&y=$(date)"),
     ],
 )
-def test_a_config_is_what_its_command_gives(preset: str, config: Config) -> None:
-    assert typed(train_command(config, preset)) == (preset, config)
+def test_a_config_is_what_its_command_gives(config: Config) -> None:
+    assert typed(train_command(config)) == config
 
 
 def test_the_page_and_the_packaged_curves_are_of_the_kept_ones(script: dict[str, Any]) -> None:
@@ -61,17 +61,15 @@ def test_the_page_and_the_packaged_curves_are_of_the_kept_ones(script: dict[str,
 def test_a_run_counts_by_its_last_tenth(script: dict[str, Any]) -> None:
     step = np.array([0, 50, 90, 95, 100, 105])
     returns = np.array([[9.0, 9.0, 9.0, 1.0, 3.0, 9.0], [0.0, 0.0, 0.0, 5.0, 7.0, 0.0]])
-    assert script["score_at"](step, returns, 100).tolist() == [2.0, 6.0]
+    line = Curve("", [0, 1], step, returns)
+    assert script["score_at"](line, 100).tolist() == [2.0, 6.0]
+    assert script["overall"](line).tolist() == [6.2, 2.4]
 
 
-def test_the_permutation_test_is_scipys(script: dict[str, Any]) -> None:
-    stream = np.random.default_rng(0)
-    one, two = stream.normal(size=5), stream.normal(1.0, size=3)
-
-    def apart(a: Any, b: Any) -> Any:
-        return abs(a.mean() - b.mean())
-
-    expected = stats.permutation_test(
-        (one, two), apart, vectorized=False, n_resamples=np.inf, alternative="greater"
-    )
-    assert script["p_value"](one, two) == pytest.approx(expected.pvalue)
+def test_groups_that_do_not_overlap_are_told_apart_and_others_not(script: dict[str, Any]) -> None:
+    low, high = np.arange(5.0), np.arange(10.0, 15.0)
+    # Two of the 252 ways to deal ten runs out set them as far apart.
+    assert script["p_value"](low, high) == pytest.approx(2 / 252)
+    assert script["verdict"](low, high, ("one", "other")) == "p = 0.008: other is higher"
+    assert script["verdict"](high, low, ("one", "other")) == "p = 0.008: one is higher"
+    assert "not told apart" in script["verdict"](low, low + 0.5, ("one", "other"))

@@ -173,14 +173,11 @@ def resolve(env: str | None, preset: str = "auto") -> tuple[str, Config]:
     return preset, Config(env=env or found.env or Config().env, **found.knobs)
 
 
-def train_command(config: Config, preset: str) -> str:
-    """What to type for a run with this config: the preset, and the knobs that are not its own."""
-    base = resolve(config.env, preset)[1]
-    words = ["t3d train", shlex.quote(config.env)]
-    if resolve(config.env)[0] != preset:
-        words.append(f"--preset {shlex.quote(preset)}")
-    knobs = vars(config).items()
-    return " ".join(words + [flag(name, v) for name, v in knobs if v != getattr(base, name)])
+def train_command(config: Config) -> str:
+    """What to type for a run with this config: the knobs that are not its environment's preset."""
+    usual = vars(resolve(config.env)[1])
+    flags = [flag(name, value) for name, value in vars(config).items() if value != usual[name]]
+    return " ".join(["t3d train", shlex.quote(config.env), *flags])
 
 
 def flag(knob: str, value: Any) -> str:
@@ -190,7 +187,7 @@ def flag(knob: str, value: Any) -> str:
         return f"--{name}" if value else f"--no-{name}"
     if isinstance(value, tuple):
         return " ".join([f"--{name}", *(str(item) for item in value)])
-    return f"--{name} {value}"
+    return f"--{name} {shlex.quote(str(value))}"
 
 
 def is_file(preset: str) -> bool:

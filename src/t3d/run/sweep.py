@@ -350,7 +350,7 @@ def _attempt(job: str) -> tuple[str, str]:
 
 def job(cell: Cell) -> str:
     """What whoever trains a cell must know, as a line of JSON."""
-    about = {"preset": cell.preset, "command": train_command(cell.config, cell.preset)}
+    about = {"preset": cell.preset, "command": train_command(cell.config)}
     config = dataclasses.asdict(cell.config)
     return json.dumps({"run": str(cell.path.absolute()), "config": config, "about": about})
 

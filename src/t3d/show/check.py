@@ -1,10 +1,12 @@
 """`t3d check`: is a run normal? Its learning curve beside known ones of its environment.
 
-A curve counts, at each step, by its recent mean: that of its evaluations in the last fifth of its
-steps. Known runs are many seeds of one setting, in curves.json, which benchmarks/results.py writes.
+A curve counts, at each step, by the mean of its evaluations in the last half of its steps: agents
+of some tasks fall over now and then, and what lasts is what matters. Known runs are several seeds
+of one setting, in curves.json, which benchmarks/draw_results.py writes.
 """
 
 import math
+from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +28,7 @@ _T = np.array([4.302653, 3.182446, 2.776445, 2.570582, 2.446912, 2.364624, 2.306
 _LEAST_SD = 0.01  # of the mean curve's range: where all runs reach the same, a point is no alarm
 # Knobs that leave the curve as it is, or that say where it has points.
 _NO_MATTER = plots.NO_MATTER | {"eval_every", "env_deadline", "env_restarts", "replay_on_disk"}
-_OTHER_TASK = ("action_repeat", "max_episode_steps")  # steps and returns mean something else
+_OTHER_TASK = ("pixels", "action_repeat", "max_episode_steps")  # steps and returns are others
 _PACKAGES = ("t3d", "gymnasium", "mujoco", "box2d")  # whose versions may move a curve
 
 
@@ -58,10 +60,10 @@ class Checked(NamedTuple):
 def known_for(config: Config, every: Record | None = None) -> Known:
     """The known runs that a run with this config can be compared with."""
     every = known_curves() if every is None else every
-    name = f"{config.env} from pixels" if config.pixels else config.env
-    found = every.get(name)
+    found = every.get(config.env)
     if found is None:
-        raise T3DError(f"no curves of {name} are known; expected one of: {', '.join(every)}")
+        known_envs = ", ".join(every)
+        raise T3DError(f"no curves of {config.env} are known; expected one of: {known_envs}")
     known = Known(
         Config.from_dict(found["config"]),
         found["versions"],
@@ -70,7 +72,8 @@ def known_for(config: Config, every: Record | None = None) -> Known:
     )
     if len(known.returns) < _FEWEST:
         count = len(known.returns)
-        raise T3DError(f"too few curves of {name} are known: {count}; expected {_FEWEST} or more")
+        what = f"too few curves of {config.env} are known"
+        raise T3DError(f"{what}: {count}; expected {_FEWEST} or more")
     for knob in _OTHER_TASK:
         mine, theirs = getattr(config, knob), getattr(known.config, knob)
         if mine != theirs:
@@ -98,7 +101,7 @@ def check(path: str | Path, every: Record | None = None) -> Checked:
     step = np.concatenate([mine, later])
     run = recent(step, np.concatenate([returns, np.full(len(later), np.nan)]))
     others = recent(step, known.at(step))
-    low, high = band(known, step)
+    low, high = band(step, others)
     # At step 0 nothing is learned yet.
     compared = np.flatnonzero((step > 0) & np.isfinite(run) & np.isfinite(low))
     if not len(compared):
@@ -119,43 +122,36 @@ def check(path: str | Path, every: Record | None = None) -> Checked:
         if where != "within" and count > max(1, 0.1 * len(compared))
     ]
     told["differences"] = _differences(config, folder.about(), known)
-    told["hints"] = _hints(folder) if verdict == "below" else []
+    told["hints"] = _hints(folder, int(step[now])) if verdict == "below" else []
     return Checked(told, step, run, others, low, high)
 
 
 def recent(step: Array, returns: Array) -> Array:
-    """At each step, the mean of the evaluations in the last fifth of the steps until then."""
-    first = np.minimum(np.searchsorted(5 * step, 4 * step, side="right"), np.arange(len(step)))
+    """At each step, the mean of the evaluations in the last half of the steps until then."""
+    first = np.minimum(np.searchsorted(2 * step, step, side="right"), np.arange(len(step)))
     means = [returns[..., a : b + 1].mean(axis=-1) for b, a in enumerate(first)]
     return np.stack(means, axis=-1)
 
 
-def band(known: Known, step: Array) -> tuple[Array, Array]:
-    """Where 95 % of further runs like these are at some steps, if they are spread normally.
+def band(step: Array, known: Array) -> tuple[Array, Array]:
+    """Where 95 % of further runs like these (runs, points) are, if they are spread normally.
 
-    How far apart runs are is taken from half as many steps to twice as many: one that falls over
-    for a while may do so at any time, also when none of a few others does.
+    How far apart runs are is taken from half as many steps to twice as many: a run that falls over
+    may do so at any time, also when none of a few others does.
     """
-    count, mean, variance = _moments(recent(known.step, known.at(known.step)))
-    floor = _LEAST_SD * np.ptp(mean[count >= _FEWEST])
-    spread = np.full(len(step), floor)
-    for place, at in enumerate(step):
-        near = (known.step >= at / 2) & (known.step <= 2 * at) & (count >= _FEWEST)
-        if near.any():
-            spread[place] = max(floor, np.sqrt(variance[near].mean()))
-    count, mean, _ = _moments(recent(step, known.at(step)))
-    t = _T[np.clip(count - _FEWEST, 0, len(_T) - 1)]
-    half = np.where(count < _FEWEST, np.nan, t * spread * np.sqrt(1 + 1 / np.maximum(count, 1)))
-    return mean - half, mean + half
-
-
-def _moments(returns: Array) -> tuple[Array, Array, Array]:
-    """At each step: how many runs there are, their mean, and their variance."""
-    there = np.isfinite(returns)
+    there = np.isfinite(known)
     count = there.sum(axis=0)
-    mean = np.where(there, returns, 0).sum(axis=0) / np.maximum(count, 1)
-    squares = np.where(there, (returns - mean) ** 2, 0).sum(axis=0)
-    return count, mean, squares / np.maximum(count - 1, 1)
+    enough = count >= _FEWEST
+    mean = np.where(there, known, 0).sum(axis=0) / np.maximum(count, 1)
+    squares = np.where(there, (known - mean) ** 2, 0).sum(axis=0)
+    variance = squares / np.maximum(count - 1, 1)
+    half = np.full(len(step), np.nan)
+    for place in np.flatnonzero(enough):
+        near = enough & (2 * step >= step[place]) & (step <= 2 * step[place])
+        spread = max(np.sqrt(variance[near].mean()), _LEAST_SD * np.ptp(mean[enough]))
+        t = _T[min(count[place] - _FEWEST, len(_T) - 1)]
+        half[place] = t * spread * np.sqrt(1 + 1 / count[place])
+    return mean - half, mean + half
 
 
 def _stretches(step: Array, run: Array, low: Array, high: Array) -> list[tuple[str, int, int, int]]:
@@ -184,17 +180,19 @@ def _differences(config: Config, about: Record, known: Known) -> Record:
     return told
 
 
-def _hints(folder: RunFolder) -> list[str]:
+def _hints(folder: RunFolder, until: int) -> list[str]:
     """What the run itself recorded that may be why it is below."""
     records: dict[str, list[Record]] = {}
     for record in folder.metrics():
-        records.setdefault(record["kind"], []).append(record)
-    try:
+        if int(record["step"]) <= until:
+            records.setdefault(record["kind"], []).append(record)
+    hints: list[str] = []
+    with suppress(KeyError, TypeError, ValueError, ArithmeticError):  # an odd record is no hint
         warned: dict[str, str] = {}
         for r in records.get("warning", []):
             said = f"at step {int(r['step']):,} it warned: {r['text']}"
             warned.setdefault(str(r["name"]), said)
-        hints = list(warned.values())
+        hints += warned.values()
         if restarts := records.get("restart"):
             last = f"the last at step {int(restarts[-1]['step']):,}: it {restarts[-1]['why']}"
             hints.append(f"restarts of an environment's process: {len(restarts)}, {last}")
@@ -208,10 +206,6 @@ def _hints(folder: RunFolder) -> list[str]:
             hints.append(
                 f"{train['saturation']:.0%} of its last actions are at an end of their range"
             )
-    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
-        raise T3DError(
-            f"{folder.metrics_path} has a record that makes no sense: {error}"
-        ) from error
     return hints
 
 
@@ -226,11 +220,10 @@ def lines(told: Record) -> list[str]:
     digits = max(0, 1 - math.floor(math.log10(high - low))) if high > low else 1
     score, low, high = (f"{value:,.{digits}f}" for value in (told["score"], low, high))
     since = f" since step {told['since']:,}" if told["since"] else ""
-    place = f"between {low} and {high}" if verdict == "within" else f"{verdict} {low} to {high}"
     said = [
         f"{told['env']}, seed {told['seed']}, at step {step:,}: {verdict}{since}. Its {score}"
-        f" (mean of its evaluations after step {4 * step // 5:,}) is {place}, where 19 of 20 runs"
-        f" like the {told['curves']} known ones are."
+        f" (mean of its evaluations after step {step // 2:,}) is {verdict} {low} to {high}, the"
+        f" 95 % band of {told['curves']} known runs."
     ]
     said += [
         f"It was {each['verdict']} from step {each['from']:,} to {each['to']:,}."
@@ -245,8 +238,8 @@ def lines(told: Record) -> list[str]:
     said += [f"- {hint}" for hint in told["hints"]]
     if unexplained(told):
         said.append(
-            "- nothing in its files sets it apart from the known runs, and one normal run in 20 is"
-            " outside by chance; fresh seeds tell"
+            "- nothing in its files sets it apart from the known runs, and about one normal run in"
+            " 20 is outside by chance; fresh seeds tell"
         )
     return said
 
@@ -280,7 +273,7 @@ def draw(checked: Checked, out: Path) -> list[Path]:
     axes.set(ylim=(np.nanmin(seen) - margin, np.nanmax(seen) + margin))
     since = f" since step {told['since']:,}" if told["since"] else ""
     axes.set(title=f"{told['env']}, at step {told['step']:,}: {told['verdict']}{since}")
-    axes.set(xlabel="environment steps", ylabel="evaluation return\n(mean of the last fifth)")
+    axes.set(xlabel="environment steps", ylabel="evaluation return\n(mean of the last half)")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     axes.grid(alpha=0.3)

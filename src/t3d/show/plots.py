@@ -128,8 +128,8 @@ def draw(panels: dict[str, list[Curve]], out: Path) -> list[Path]:
     for number, (title, lines) in enumerate(panels.items(), start=1):
         axes = figure.add_subplot(1, len(panels), number)
         panel(axes, lines)
-        several = any(len(line.returns) > 1 for line in lines)
-        note = "mean over seeds, 95 % bootstrap interval" if several else "mean over episodes"
+        several = any(len(line.returns) > 2 for line in lines)
+        note = "mean over seeds, 95 % bootstrap interval" if several else "mean"
         axes.set(title=title, ylabel=f"evaluation return\n({note})")
     return save(figure, out)
 
@@ -139,9 +139,10 @@ def panel(axes: "Axes", lines: Sequence[Curve]) -> None:
     for line in lines:
         count = f"{len(line.seeds)} seeds" if len(line.seeds) > 1 else f"seed {line.seeds[0]}"
         (drawn,) = axes.plot(line.step, line.mean(), label=f"{line.label}, {count}", lw=2)
-        if len(line.returns) > 1:
+        if len(line.returns) > 2:  # that of two would be their range
             low, high = line.interval()
             axes.fill_between(line.step, low, high, color=drawn.get_color(), alpha=0.2, lw=0)
+        if len(line.returns) > 1:
             for row in line.returns:
                 axes.plot(line.step, row, color=drawn.get_color(), lw=0.7, alpha=0.4)
     axes.set(xlabel="environment steps")
