@@ -148,9 +148,9 @@ def campaign_section() -> list[str]:
         paper at 100,000 steps, that is why. Agents of the two inverted pendulums fall over for an
         evaluation now and then, as the paper's do; *all* shows it, the last tenth may not. On
         Pendulum-v1 the start states of evaluations follow the run's seed, and returns depend on
-        them more than on the agent: its interval is one of start states. Minutes are the wall clock of one run of one thread, two at
-        a time, on a machine that did other work too: no measure of speed, for which see
-        [speed.md](speed.md)."""
+        them more than on the agent: its interval is one of start states. Minutes are the
+        wall clock of one run of one thread, two at a time, on a machine that did other work too: no
+        measure of speed, for which see [speed.md](speed.md)."""
     )
     lines += ["### What others publish", ""]
     lines += prose(
