@@ -379,7 +379,7 @@ def check(words: list[str]) -> int:
     class CheckOptions:
         run: Annotated[str, arg(metavar="RUN", help="a run folder"), Positional]
         out: Annotated[
-            str | None, arg(metavar="PATH", help="picture; by default check, in the run folder")
+            str | None, arg(metavar="PATH", help="picture; by default check.png in the run folder")
         ] = None
         json: Annotated[bool, arg(help="print one JSON object")] = False
 
@@ -790,6 +790,8 @@ def _parse(options: type[Options], words: list[str], command: str, about: str | 
         names = [f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(options)]  # type: ignore[arg-type]
         typed = unknown[0].partition("=")[0]
         advice = did_you_mean(typed, names) or f"; t3d {command} --help lists all"
+        if not typed.startswith("-"):
+            raise T3DError(f"{command}: {typed!r} is one argument too many (t3d {command} --help)")
         raise T3DError(f"{command} has no option {typed!r}{advice}")
     return parsed
 

@@ -243,7 +243,7 @@ def test_a_folder_of_something_else_is_refused(
 @pytest.mark.parametrize("command", ["resume", "check", "eval"])
 def test_a_sweep_is_no_run(command: str, whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, str(whole)]) == 2
-    assert "is the folder of a sweep; name one of its runs, or go on" in capsys.readouterr().err
+    assert "is the folder of a sweep; name one of its runs, or take all" in capsys.readouterr().err
 
 
 def test_a_cell_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:

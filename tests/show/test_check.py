@@ -25,7 +25,7 @@ STEPS = list(range(0, 1100, 100))
 # Three runs that rise from 0 to about 100 at once: their mean is 100 and their deviation 2.
 KNOWN: dict[str, Any] = {
     ENV: {
-        "config": {"env": ENV, "tau": 0.01},
+        "config": {"env": ENV, "tau": 0.01, "random_steps": 25},
         "versions": {"t3d": "0.1.0", "gymnasium": "1.4.0", "mujoco": "3.5.0"},
         "step": STEPS,
         "runs": {str(seed): [0.0, *[98.0 + 2 * seed] * 10] for seed in range(3)},
@@ -48,7 +48,8 @@ def run_folder(
 ) -> Path:
     """A run that was evaluated at these steps, and what else it recorded."""
     path.mkdir(parents=True)
-    config = Config.from_dict({"env": ENV, "tau": 0.01, "steps": 1000, "seed": 7} | knobs)
+    usual = {"env": ENV, "tau": 0.01, "random_steps": 25, "steps": 1000, "seed": 7}
+    config = Config.from_dict(usual | knobs)
     (path / "config.json").write_text(config.to_json())
     (path / "run.json").write_text(json.dumps({"versions": versions} if versions else {}))
     evaluations = [{"kind": "evaluation", "step": s, "mean": m} for s, m in zip(at, means)]
@@ -69,8 +70,8 @@ def test_a_run_like_the_known_ones_is_within(tmp_path: Path) -> None:
     assert told["differences"] == {}
     assert told["hints"] == told["earlier"] == []
     assert lines(told) == [
-        "Hopper-v5, seed 7, at step 1,000: within. Its 93 (mean of its evaluations after step 500)"
-        " is within 90 to 110, the 95 % band of 3 known runs."
+        "Hopper-v5, seed 7, at step 1,000 of 1,000: within. Its 93 (mean of its evaluations after"
+        " step 500) is within 90 to 110, the 95 % band of 3 known runs."
     ]
 
 
@@ -78,7 +79,7 @@ def test_below_and_above_say_since_when(tmp_path: Path) -> None:
     low = check(run_folder(tmp_path / "low", [0.0, *[100.0] * 5, *[50.0] * 5]), KNOWN).told
     # From step 600 on: the mean of the evaluations after step 300 is 83 there.
     assert (low["verdict"], low["since"]) == ("below", 600)
-    assert "at step 1,000: below since step 600. Its 50 " in lines(low)[0]
+    assert "at step 1,000 of 1,000: below since step 600. Its 50 " in lines(low)[0]
     assert "is below 90 to 110, the 95 % band" in lines(low)[0]
     high = check(run_folder(tmp_path / "high", [0.0, *[120.0] * 10]), KNOWN).told
     assert (high["verdict"], high["since"]) == ("above", 100)
@@ -100,18 +101,23 @@ def test_the_verdict_is_about_now_and_what_was_before_is_said(tmp_path: Path) ->
 
 
 def test_known_curves_are_taken_at_the_runs_own_steps(tmp_path: Path) -> None:
-    # Between steps 0 and 100 the known runs rise from 0 to 98, 100 and 102.
-    run = run_folder(tmp_path / "run", [0.0, 25.0, 50.0], at=[0, 25, 50])
-    found = check(run, KNOWN)
-    half = np.concatenate([found.known[:, 1], found.known[:, 2]])
-    assert half.tolist() == pytest.approx([24.5, 25, 25.5, 49, 50, 51])
+    # Between steps 100 and 400 the known runs rise from 0 to 98, 100 and 102.
+    rising = {str(seed): [0.0, 0.0, 98.0 + 2 * seed] for seed in range(3)}
+    known = known_with(step=[0, 100, 400], runs=rising)
+    run = run_folder(tmp_path / "run", [0.0, 25.0, 50.0], at=[0, 175, 250])
+    found = check(run, known)
+    # What is before step 100, the known runs' first evaluation, is not shown.
+    assert found.step.tolist() == [175, 250, 400]
+    half = np.concatenate([found.known[:, 0], found.known[:, 1]])
+    means = [24.5, 25, 25.5, *((24.5 + 49) / 2, 37.5, (25.5 + 51) / 2)]
+    assert half.tolist() == pytest.approx(means)
     told = found.told
-    assert (told["verdict"], told["step"], told["score"]) == ("within", 50, 50)
-    # The variance is the mean of those around: 0.25 at step 25, 1 at 50, and 4 at 100.
-    assert told["low"] == pytest.approx(50 - HALF / 2 * math.sqrt(5.25 / 3))
+    assert (told["verdict"], told["step"], told["score"]) == ("within", 250, 37.5)
+    # The variance is the mean of those around: of 0.5, 0.75 and 1.5, as recent means differ by.
+    spread = math.sqrt((0.5**2 + 0.75**2 + 1.5**2) / 3)
+    assert told["low"] == pytest.approx(37.5 - HALF / 2 * spread)
     # The picture goes on to where the run is to go.
-    assert found.step.tolist() == [0, 25, 50, *STEPS[1:]]
-    assert np.isnan(found.run[3:]).all()
+    assert np.isnan(found.run[2:]).all()
     assert np.isfinite(found.low).all()
     only = run_folder(tmp_path / "only", [94.0], at=[850])  # as with --eval-every 0
     assert check(only, KNOWN).told["verdict"] == "within"
@@ -205,9 +211,9 @@ def test_knobs_and_versions_that_differ_are_always_named(tmp_path: Path) -> None
     ).told
     assert told["verdict"] == "within"
     assert lines(told)[1:] == [
-        "- exploration_noise is 0.3, the known runs' is 0.1",
-        "- hidden is 400 300, the known runs' is 256 256",
-        "- gymnasium is 1.5.0, the known runs' is 1.4.0",
+        "- this differs: exploration_noise is 0.3, the known runs' is 0.1",
+        "- this differs: hidden is 400 300, the known runs' is 256 256",
+        "- this differs: gymnasium is 1.5.0, the known runs' is 1.4.0",
     ]
 
 
@@ -219,12 +225,10 @@ def test_a_run_below_is_told_what_it_recorded_itself(tmp_path: Path) -> None:
         {"kind": "restart", "step": 600, "env": 0, "why": "died (SIGKILL)"},
         {"kind": "restart", "step": 700, "env": 1, "why": "did not answer"},
         {"kind": "train", "step": 1000, "saturation": 0.93},
-        {
-            **{"kind": "evaluation", "step": 1000, "mean": 0.0, "cut_off": 0.0},
-            **{"estimated_Q": 300.0, "true_Q": 20.0},
-        },
     ]
-    told = check(run_folder(tmp_path / "run", [0.0] * 10, *records), KNOWN).told
+    values = {"mean": 0.0, "cut_off": 0.0, "estimated_Q": 300.0, "true_Q": 20.0}
+    late = [{"kind": "evaluation", "step": step} | values for step in STEPS[6:]]
+    told = check(run_folder(tmp_path / "run", [0.0] * 6, *records, *late), KNOWN).told
     assert told["verdict"] == "below"
     assert told["hints"] == [
         "at step 300 it warned: the same action",
@@ -253,6 +257,29 @@ def test_small_returns_keep_their_digits(tmp_path: Path) -> None:
     assert "is within 0.90 to 1.10, the" in said
 
 
+def test_a_critic_that_is_wrong_for_a_while_is_no_hint(tmp_path: Path) -> None:
+    values = {"mean": 0.0, "cut_off": 0.0, "estimated_Q": 300.0, "true_Q": 20.0}
+    right = values | {"estimated_Q": 20.0}
+    records = [{"kind": "evaluation", "step": s} | values for s in STEPS[6:]]
+    records[1] |= right
+    told = check(run_folder(tmp_path / "run", [0.0] * 6, *records), KNOWN).told
+    assert (told["verdict"], told["hints"]) == ("below", [])
+
+
+@pytest.mark.parametrize(("random_steps", "first"), [(25, 100), (200, 400)])
+def test_a_run_that_has_hardly_begun_is_not_judged(
+    tmp_path: Path, random_steps: int, first: int
+) -> None:
+    config = KNOWN[ENV]["config"] | {"random_steps": random_steps}
+    run = run_folder(tmp_path / "run", [0.0, 0.0], at=[0, first - 1])
+    with pytest.raises(
+        t3d.T3DError, match=f"too early to tell: runs are compared from step {first}"
+    ):
+        check(run, known_with(config=config))
+    run = run_folder(tmp_path / "later", [0.0, 0.0], at=[0, first])
+    assert check(run, known_with(config=config)).told["verdict"] == "below"
+
+
 def test_a_record_that_makes_no_sense_is_no_hint(tmp_path: Path) -> None:
     odd = run_folder(tmp_path / "odd", [0.0] * 11, {"kind": "warning", "step": 3})
     told = check(odd, KNOWN).told
@@ -277,8 +304,8 @@ def test_bad_input_is_named(tmp_path: Path) -> None:
         tmp_path / "empty": "is not a run folder: it has no config.json",
         new: "has no evaluation after step 0 yet; let it train longer",
         broken: "line 1 is no record",
-        run_folder(tmp_path / "ant", fine, env="Ant-v5"): "no curves of Ant-v5 are known; expected "
-        "one of: Hopper-v5",
+        run_folder(tmp_path / "ant", fine, env="Ant-v5"): "no curves of Ant-v5 are known, only "
+        "of Hopper-v5",
         run_folder(tmp_path / "own", fine, env="my_robot:Robot"): "no curves of my_robot:Robot are",
         run_folder(tmp_path / "pixels", fine, pixels=True): "pixels is True, the known runs' is",
         run_folder(tmp_path / "repeat", fine, action_repeat=2): "action_repeat is 2, the known "
@@ -353,8 +380,8 @@ def test_a_real_run_is_checked_by_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words = "train Pendulum-v1 --steps 300 --random-steps 100 --eval-every 100 --eval-episodes 2"
-    words += " --hidden 8 8 --threads 1 --run run --no-video"
+    words = "train Pendulum-v1 --steps 5000 --eval-every 500 --eval-episodes 2 --hidden 8 8"
+    words += " --updates-per-step 0.1 --threads 1 --run run --no-video"
     assert main(words.split()) == 0
     count = len(known_for(resolve("Pendulum-v1")[1]).returns)
     said = capsys.readouterr().out
@@ -362,19 +389,19 @@ def test_a_real_run_is_checked_by_command(
     assert f"is it normal? beside {count} known runs" in said
     code = main(["check", "run"])
     sentence, *rest = capsys.readouterr().out.splitlines()
-    assert sentence.startswith("Pendulum-v1, seed 0, at step 300: ")
-    assert "- hidden is 8 8, the known runs' is 64 64" in rest
+    assert sentence.startswith("Pendulum-v1, seed 0, at step 5,000 of 5,000: ")
+    assert "- this differs: hidden is 8 8, the known runs' is 64 64" in rest
     assert rest[-2:] == ["run/check.png", "run/check.svg"]
     assert (tmp_path / "run" / "check.png").stat().st_size > 1000
     assert main(["check", "run", "--json", "--out", "it.png"]) == code
     told = json.loads(capsys.readouterr().out)
-    assert f"at step 300: {told['verdict']}" in sentence
+    assert f"at step 5,000 of 5,000: {told['verdict']}" in sentence
     assert code == (told["verdict"] == "below")
     assert told["differences"]["hidden"] == {"run": [8, 8], "known": [64, 64]}
     assert {path.name for path in tmp_path.iterdir()} == {"run", "it.png", "it.svg"}
     assert main(["check", "run", "--out", "/proc/no/it"]) == 2
     out, err = capsys.readouterr()
-    assert out.startswith("Pendulum-v1, seed 0, at step 300: ")
+    assert out.startswith("Pendulum-v1, seed 0, at step 5,000 of 5,000: ")
     assert err.count("\n") == 1
     assert "cannot be written" in err
 

@@ -164,7 +164,7 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         ("train --device cuda:9", "device 'cuda:9' cannot be used"),
         ("train --device gpu", "device 'gpu' cannot be used"),
         ("train --run .", "run folder . exists"),
-        ("train Pendulum-v1 Hopper-v5", "train has no option 'Hopper-v5'"),
+        ("train Pendulum-v1 Hopper-v5", "train: 'Hopper-v5' is one argument too many"),
         ("train --preset no.toml", "no.toml cannot be read: No such file or directory"),
         ("train --preset ./paper-2018", "paper-2018 cannot be read: No such file"),
         ("tune Pendlum-v1", "did you mean 'Pendulum-v1'?"),
@@ -199,7 +199,7 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         ("check nowhere", "no run folder at nowhere"),
         ("check .", ". is not a run folder: it has no config.json"),
         ("check RUN", "max_episode_steps is 15, the known runs' is 0: its steps and returns"),
-        ("check RUN RUN", "check has no option"),
+        ("check RUN RUN", "check: 'RUN' is one argument too many"),
         ("train --seeds 0", "seeds is 0; expected at least 1"),
         ("sweep", "sweep needs a TOML file, a sweep's folder or environments"),
         ("sweep nowhere.toml", "nowhere.toml cannot be read: No such file"),
@@ -217,7 +217,7 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         ("sweep RUN --seeds 2", "says what to sweep; leave out --seeds"),
         ("sweep Pendulum-v1 --ray nowhere", "no Ray cluster at nowhere: Invalid address"),
         ("sweep Pendulum-v1 --ray localhost:9", "no Ray cluster at localhost:9: "),
-        ("presets all", "presets has no option 'all'"),
+        ("presets all", "presets: 'all' is one argument too many"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(

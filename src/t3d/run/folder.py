@@ -30,7 +30,7 @@ except ImportError:  # pragma: no cover, not on Windows
     fcntl = None  # type: ignore[assignment]
 
 from t3d import files
-from t3d.config import Config
+from t3d.config import Config, did_you_mean
 from t3d.errors import T3DError
 
 Record = dict[str, Any]
@@ -83,11 +83,12 @@ class RunFolder:
         """An existing run folder."""
         folder = cls(path)
         if not folder.path.is_dir():
-            near = sorted(f"{p}" for p in Path("runs").glob("*") if p.is_dir())[-3:]
-            advice = f"; there is {', '.join(near)}" if near else "; t3d train makes one"
+            runs = sorted(f"{p}" for p in Path("runs").glob("*") if p.is_dir())
+            advice = f"; there is {', '.join(runs[-3:])}" if runs else "; t3d train makes one"
+            advice = did_you_mean(str(path), runs) or advice
             raise T3DError(f"no run folder at {path}{advice}")
         if (folder.path / "sweep.json").is_file():
-            advice = f"name one of its runs, or go on with all: t3d sweep {folder}"
+            advice = f"name one of its runs, or take all: t3d sweep {folder}, t3d compare {folder}"
             raise T3DError(f"{path} is the folder of a sweep; {advice}")
         if not (folder.path / "config.json").is_file():
             raise T3DError(f"{path} is not a run folder: it has no config.json")

@@ -40,6 +40,11 @@ class Known(NamedTuple):
     step: Array  # (points,)
     returns: list[list[float]]  # of each run, at the first of these steps or at all
 
+    @property
+    def first(self) -> int:
+        """The first step at which a run is judged: when some learning is done, and was measured."""
+        return max(2 * self.config.random_steps, int(self.step[1]))
+
     def at(self, step: Array) -> Array:
         """Every run's returns at other steps, on straight lines; nan where it has none."""
         nowhere: Any = {"left": np.nan, "right": np.nan}
@@ -62,8 +67,9 @@ def known_for(config: Config, every: Record | None = None) -> Known:
     every = known_curves() if every is None else every
     found = every.get(config.env)
     if found is None:
-        known_envs = ", ".join(every)
-        raise T3DError(f"no curves of {config.env} are known; expected one of: {known_envs}")
+        advice = "t3d compare does so with runs of your own"
+        have = ", ".join(every)
+        raise T3DError(f"no curves of {config.env} are known, only of {have}; {advice}")
     known = Known(
         Config.from_dict(found["config"]),
         found["versions"],
@@ -96,15 +102,15 @@ def check(path: str | Path, every: Record | None = None) -> Checked:
     if max(points, default=0) == 0:
         raise T3DError(f"{path} has no evaluation after step 0 yet; let it train longer")
     mine, returns = np.array(list(points)), np.array(list(points.values()))
-    # Beyond, up to where the run is to go, the known ones are shown as they went on.
-    later = known.step[(known.step > mine[-1]) & (known.step <= config.steps)]
-    step = np.concatenate([mine, later])
-    run = recent(step, np.concatenate([returns, np.full(len(later), np.nan)]))
+    step = np.concatenate([mine, known.step[known.step > mine[-1]]])
+    run = recent(step, np.concatenate([returns, np.full(len(step) - len(mine), np.nan)]))
     others = recent(step, known.at(step))
     low, high = band(step, others)
-    # At step 0 nothing is learned yet.
-    compared = np.flatnonzero((step > 0) & np.isfinite(run) & np.isfinite(low))
+    compared = np.flatnonzero((step >= known.first) & np.isfinite(run) & np.isfinite(low))
     if not len(compared):
+        if mine[-1] < known.first:
+            advice = f"runs are compared from step {known.first:,} on; let it train longer"
+            raise T3DError(f"{path} is at step {mine[-1]:,}, too early to tell: {advice}")
         end = sorted(len(each) for each in known.returns)[-_FEWEST]
         until = f"the known curves end at step {known.step[end - 1]:,}"
         raise T3DError(f"{path} has no evaluation to compare: {until}")
@@ -113,6 +119,7 @@ def check(path: str | Path, every: Record | None = None) -> Checked:
     *before, (verdict, since, _, _) = stretches
     told: Record = {"run": str(path), "env": config.env, "seed": config.seed, "verdict": verdict}
     told |= {"since": None if verdict == "within" else since, "step": int(step[now])}
+    told["steps"] = config.steps
     told |= {"score": float(run[now]), "low": float(low[now]), "high": float(high[now])}
     told |= {"curves": int(np.isfinite(others[:, now]).sum()), "trained_to": int(mine[-1])}
     # Two evaluations or more, and more than a tenth of all, are worth a word.
@@ -123,7 +130,8 @@ def check(path: str | Path, every: Record | None = None) -> Checked:
     ]
     told["differences"] = _differences(config, folder.about(), known)
     told["hints"] = _hints(folder, int(step[now])) if verdict == "below" else []
-    return Checked(told, step, run, others, low, high)
+    shown = (step >= known.first) & (step <= max(config.steps, mine[-1]))  # what was to come, too
+    return Checked(told, *(each[..., shown] for each in (step, run, others, low, high)))
 
 
 def recent(step: Array, returns: Array) -> Array:
@@ -197,7 +205,8 @@ def _hints(folder: RunFolder, until: int) -> list[str]:
             last = f"the last at step {int(restarts[-1]['step']):,}: it {restarts[-1]['why']}"
             hints.append(f"restarts of an environment's process: {len(restarts)}, {last}")
         evaluation = records["evaluation"][-1]
-        if (critic_error(evaluation) or 0) > FAR_TOO_MUCH:
+        late = [each for each in records["evaluation"] if 2 * int(each["step"]) > until]
+        if min((critic_error(each) or 0) for each in late) > FAR_TOO_MUCH:
             expected, got = finite(evaluation["estimated_Q"]), finite(evaluation["true_Q"])
             what = f"the critic expects {expected:,.1f} where episodes begin, and {got:,.1f} comes"
             hints.append(f"{what}: over-estimation; try a smaller --learning-rate")
@@ -219,9 +228,9 @@ def lines(told: Record) -> list[str]:
     verdict, step, low, high = (told[name] for name in ("verdict", "step", "low", "high"))
     digits = max(0, 1 - math.floor(math.log10(high - low))) if high > low else 1
     score, low, high = (f"{value:,.{digits}f}" for value in (told["score"], low, high))
-    since = f" since step {told['since']:,}" if told["since"] else ""
     said = [
-        f"{told['env']}, seed {told['seed']}, at step {step:,}: {verdict}{since}. Its {score}"
+        f"{told['env']}, seed {told['seed']}, at step {step:,} of {told['steps']:,}:"
+        f" {verdict}{_since(told)}. Its {score}"
         f" (mean of its evaluations after step {step // 2:,}) is {verdict} {low} to {high}, the"
         f" 95 % band of {told['curves']} known runs."
     ]
@@ -234,7 +243,7 @@ def lines(told: Record) -> list[str]:
         said.append(f"It went on to step {told['trained_to']:,}, beyond {step:,}, {ends}.")
     for name, values in told["differences"].items():
         run, known = (_said(values[which]) for which in ("run", "known"))
-        said.append(f"- {name} is {run}, the known runs' is {known}")
+        said.append(f"- this differs: {name} is {run}, the known runs' is {known}")
     said += [f"- {hint}" for hint in told["hints"]]
     if unexplained(told):
         said.append(
@@ -242,6 +251,10 @@ def lines(told: Record) -> list[str]:
             " 20 is outside by chance; fresh seeds tell"
         )
     return said
+
+
+def _since(told: Record) -> str:
+    return f" since step {told['since']:,}" if told["since"] not in (None, told["step"]) else ""
 
 
 def _said(value: Any) -> str:
@@ -255,15 +268,14 @@ def draw(checked: Checked, out: Path) -> list[Path]:
     axes = figure.add_subplot()
     blue, red = COLOURS[:2]
     enough = np.isfinite(low)
-    band = "where 95 % of further runs are"
-    axes.fill_between(step, low, high, color=blue, alpha=0.15, lw=0, label=band)
+    axes.fill_between(step, low, high, color=blue, alpha=0.15, lw=0, label="95 % band")
     for number, each in enumerate(known):
         name = None if number else f"the {len(known)} known runs"
         axes.plot(step, each, color=blue, lw=0.7, alpha=0.6, label=name)
     mean = np.nanmean(known[:, enough], axis=0)
     axes.plot(step[enough], mean, color=blue, lw=1.8, label="their mean")
     axes.plot(step, run, color="black", lw=2.5, label=f"this run, seed {told['seed']}")
-    outside = enough & (step > 0) & ((run < low) | (run > high))
+    outside = enough & ((run < low) | (run > high))
     if outside.any():
         marks: Any = {"color": red, "ls": "", "marker": "o", "ms": 5, "zorder": 3}
         axes.plot(step[outside], run[outside], label="outside", **marks)
@@ -271,8 +283,7 @@ def draw(checked: Checked, out: Path) -> list[Path]:
     seen = np.concatenate([run, known.ravel(), [told["low"], told["high"]]])
     margin = 0.05 * np.nanmax(seen) - 0.05 * np.nanmin(seen) or 1.0
     axes.set(ylim=(np.nanmin(seen) - margin, np.nanmax(seen) + margin))
-    since = f" since step {told['since']:,}" if told["since"] else ""
-    axes.set(title=f"{told['env']}, at step {told['step']:,}: {told['verdict']}{since}")
+    axes.set(title=f"{told['env']}, at step {told['step']:,}: {told['verdict']}{_since(told)}")
     axes.set(xlabel="environment steps", ylabel="evaluation return\n(mean of the last half)")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
