@@ -199,7 +199,7 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         ("check nowhere", "no run folder at nowhere"),
         ("check .", ". is not a run folder: it has no config.json"),
         ("check RUN", "max_episode_steps is 15, the known runs' is 0: its steps and returns"),
-        ("check RUN RUN", "check: 'RUN' is one argument too many"),
+        ("check RUN RUN", "' is one argument too many (t3d check --help)"),
         ("train --seeds 0", "seeds is 0; expected at least 1"),
         ("sweep", "sweep needs a TOML file, a sweep's folder or environments"),
         ("sweep nowhere.toml", "nowhere.toml cannot be read: No such file"),
