@@ -4,6 +4,7 @@ import re
 import shlex
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,8 @@ import t3d
 from conftest import TINY, metrics_without_time, read_json, same_bits, t3d_process
 from t3d.cli import main
 from t3d.errors import T3DError
-from t3d.run.sweep import Spec, cells_of, read_spec, share
+from t3d.run.cell import STOPPED
+from t3d.run.sweep import Spec, cells_of, job, read_spec, share
 
 ENVS = ["Pendulum-v1", "InvertedPendulum-v5"]
 NAN = "broken_envs-NanObservation-seed0"
@@ -244,6 +246,22 @@ def test_a_folder_of_something_else_is_refused(
 def test_a_sweep_is_no_run(command: str, whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, str(whole)]) == 2
     assert "is the folder of a sweep; name one of its runs, or take all" in capsys.readouterr().err
+
+
+def test_a_cell_that_is_stopped_as_it_begins_leaves_no_half_of_a_folder(tmp_path: Path) -> None:
+    (cell,) = cells_of(Spec(["Pendulum-v1"], [0], "auto", KNOBS | {"threads": 1}), tmp_path / "out")
+    (tmp_path / "out").mkdir()
+    words = [sys.executable, "-m", "t3d.run.cell"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        process.stdin.write(job(cell).encode() + b"\n")
+        process.stdin.flush()
+        while not any((tmp_path / "out").iterdir()):  # its folder, or what will be it
+            assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=300) == STOPPED
+    assert list((tmp_path / "out").iterdir()) == [cell.path]
+    assert t3d.inspect(cell.path)["step"] is not None
 
 
 def test_a_cell_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import threading
-from contextlib import closing
+from contextlib import ExitStack, closing
 from importlib.util import find_spec
 from typing import Any
 
@@ -39,21 +39,22 @@ def _train(job: dict[str, Any]) -> bool:
     config, folder = Config.from_dict(job["config"]), RunFolder(job["run"])
     begun = folder.path.exists()
     if not begun or not has_finished(folder, config.steps):
-        if begun:  # with its own threads; all else is the same, or it would have been refused
-            config = dataclasses.replace(folder.config(), steps=config.steps)
-            run = Run.resume(config, config.env, folder)
-        else:
-            run = Run.start(config, config.env, folder, job["about"] | {"versions": versions()})
-        with closing(run):
+        # A signal waits also while the folder is made, or half of one would be left.
+        with StopSignal().caught() as stop, ExitStack() as last_first:
+            if begun:  # with its own threads; all else is the same, or it would have been refused
+                config = dataclasses.replace(folder.config(), steps=config.steps)
+                run = Run.resume(config, config.env, folder)
+            else:
+                run = Run.start(config, config.env, folder, job["about"] | {"versions": versions()})
+            last_first.enter_context(closing(run))
             if begun:
                 folder.write_config(config)
                 folder.score_path.unlink(missing_ok=True)
             step = run.collector.steps
             if find_spec("tensorboard"):
                 run.watchers.append(TensorBoard(folder.tensorboard, step + 1 if step else 0))
-            with StopSignal().caught() as stop:
-                if not run.loop(stop):
-                    return False
+            if not run.loop(stop):
+                return False
     keep_score(folder, evaluate(folder.path))
     return True
 
