@@ -162,7 +162,9 @@ def _is_kept(spec: Path, config: Config) -> bool:
     file = RESULTS / group / name_of(group, vars(config))
     if not file.exists():
         return False
-    return bool(json.loads(file.read_text())["evaluations"]["step"][-1] >= config.steps)
+    there = Config.from_dict(json.loads(file.read_text())["config"])
+    asked = dataclasses.replace(config, steps=there.steps, engine=there.engine)
+    return there == asked and there.steps >= config.steps
 
 
 def campaign() -> int:
