@@ -18,8 +18,8 @@ from system.test_cli import TINY_FLAGS, wait_for_step
 from t3d import Config, T3DError
 from t3d.cli import main
 from t3d.presets import read
-from t3d.run.folder import RunFolder
-from t3d.run.tune import Plan, Result, choose, importances, open_study, results, search
+from t3d.run.folder import Lock, RunFolder, alone
+from t3d.run.tune import Plan, Result, _take, choose, importances, open_study, results, search
 from t3d.show.terminal import PatientConsole
 from t3d.show.tuning import TuningWatcher, draw
 
@@ -133,6 +133,31 @@ def test_two_processes_share_the_trials(tmp_path: Path) -> None:
         assert (each.returncode, err) == (0, "")
     assert [trial.state.name for trial in trials(tmp_path / "out")] == ["COMPLETE"] * 5
     assert len(list((tmp_path / "out").glob("trial-*"))) == 5
+
+
+@pytest.mark.parametrize("looks", range(1, 5))
+def test_a_trial_that_ends_meanwhile_is_counted_once(
+    tmp_path: Path, looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = plan(tmp_path / "out", trials=1)
+    study = open_study(mine)
+    with alone(mine.out) as owner:
+        trial = _take(mine, study, owner)
+        assert trial is not None
+        mine.folder(0).path.mkdir()
+        lock = Lock(mine.folder(0))  # as the process that plays it has
+        look, left = study.get_trials, [looks]
+
+        def look_and_end(*words: Any, **more: Any) -> Any:
+            found = look(*words, **more)
+            left[0] -= 1
+            if left[0] == 0:
+                study.tell(trial, 1.0)
+            return found
+
+        monkeypatch.setattr(study, "get_trials", look_and_end)
+        assert _take(mine, study, owner) is None
+        lock.release()
 
 
 def test_a_trial_elsewhere_is_left_alone(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ except ModuleNotFoundError as error:
 _STORAGE_ERRORS = (SQLAlchemyError, optuna.exceptions.StorageInternalError)
 # Where to compute, which each machine decides for itself.
 _HERE = ("engine", "device", "threads", "ray", "collector_cpus")
+_ENDED = (TrialState.COMPLETE, TrialState.PRUNED)
 _ENOUGH = 5  # finished trials, to say what mattered
 
 
@@ -218,7 +219,12 @@ def _take(plan: Plan, study: optuna.Study, owner: str) -> optuna.Trial | None:
     for each in running():  # asked again: it may have ended before its lock was looked at
         if each.number in left:
             return optuna.Trial(study, each._trial_id)  # as `ask` does for one that waits
-    if len(results(study)) + len(running()) >= plan.trials:
+    # In one look: of two, one that ends in between would be in neither.
+    every = study.get_trials(deepcopy=False)
+    going = [
+        t for t in every if t.state == TrialState.RUNNING and t.user_attrs.get("owner") == owner
+    ]
+    if len(going) + sum(t.state in _ENDED for t in every) >= plan.trials:
         return None
     trial = study.ask()
     trial.set_user_attr("owner", owner)
@@ -326,8 +332,7 @@ def _value(folder: RunFolder) -> float:
 def results(study: optuna.Study) -> list[Result]:
     """What came of the trials that ended."""
     found = []
-    states = (TrialState.COMPLETE, TrialState.PRUNED)
-    for each in study.get_trials(deepcopy=False, states=states):
+    for each in study.get_trials(deepcopy=False, states=_ENDED):
         diverged, step = each.user_attrs.get("diverged"), each.last_step or 0
         ended: Any = "finished" if each.state == TrialState.COMPLETE else "pruned"
         if diverged is not None:
