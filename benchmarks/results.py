@@ -184,16 +184,25 @@ def campaign() -> int:
                 if cell.state == "finished":
                     print(*add(group_of(path), cell.path))
             if stopped is not None or any(cell.state == "failed" for cell in cells):
+                print("Stopped and saved. Go on with: python benchmarks/results.py campaign")
                 return 1
     return 0
 
 
+def main(words: list[str]) -> int | str | None:
+    """Run a command; returns an exit code, or what to say of bad input."""
+    if words == ["campaign"]:
+        return campaign()
+    if words[:1] != ["add"] or len(words) < 3 or words[1] not in GROUPS:
+        return __doc__
+    for path in words[2:]:
+        for added in add(words[1], Path(path)):
+            print(added)
+    return 0
+
+
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["add"] and len(sys.argv) > 3 and sys.argv[2] in GROUPS:
-        for argument in sys.argv[3:]:
-            for added in add(sys.argv[2], Path(argument)):
-                print(added)
-    elif sys.argv[1:] == ["campaign"]:
-        sys.exit(campaign())
-    else:
-        sys.exit(__doc__)
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except t3d.T3DError as error:
+        sys.exit(f"{error}")
