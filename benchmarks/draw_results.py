@@ -1,4 +1,4 @@
-"""Write docs/results.md, its pictures, and the curves that `t3d check` compares with.
+"""Write docs/results.md, its pictures, README's table, and the curves of `t3d check`.
 
     python benchmarks/draw_results.py
 
@@ -26,6 +26,7 @@ from t3d.show.plots import Curve
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
+README = ROOT / "README.md"
 KNOWN = ROOT / "src/t3d/show/curves.json"
 MILESTONES = (100_000, 300_000, 1_000_000)
 PARTS = ("twins", "delay", "smoothing")
@@ -481,6 +482,31 @@ def page() -> str:
     return "\n".join(lines)
 
 
+def readme() -> str:
+    """README.md, with the short table: each task as far as it got with an interval, and alone."""
+    paper = json.loads((RESULTS / "published.json").read_text())["paper"]
+    rows = []
+    for env, runs in campaign_order():
+        for end in sorted({furthest(runs, 3), furthest(runs, 1)} - {0}):
+            there = reached(runs, end)
+            value, interval = iqm_of(score_at(up_to(curve("", there), end), end))
+            ours = f"{value} ({interval})" if len(there) >= 3 else value
+            theirs = "–"
+            if env in paper:
+                _, iqm, low, high, _ = map(number, paper[env][str(end)])
+                theirs = f"{iqm} ({low} to {high})"
+            rows.append([env, f"{end:,}", str(len(there)), ours, theirs])
+    head = ["environment", "steps", "seeds", "T3D: IQM (95 %)", "the paper's curves, v1, ten seeds"]
+    before, begin, rest = README.read_text().partition("<!-- what it reaches -->\n")
+    _, finish, after = rest.partition("<!-- end -->")
+    return "\n".join([before + begin, *table(head, rows), finish + after])
+
+
+def furthest(runs: list[Run], least: int) -> int:
+    """The last milestone that at least so many runs reached, or 0."""
+    return max([0, *(end for end in MILESTONES if len(reached(runs, end)) >= least)])
+
+
 # The pictures, and the curves for `t3d check`.
 
 
@@ -558,7 +584,7 @@ def main() -> None:
     for group in ("engines", "presets"):
         for name, runs in beside(group).items():
             files += plots.draw({name: by_engine(runs)}, DOCS / "images" / f"{group}-{name}")
-    for file, text in ((DOCS / "results.md", page()), (KNOWN, known())):
+    for file, text in ((DOCS / "results.md", page()), (README, readme()), (KNOWN, known())):
         file.write_text(text)
         files.append(file)
     for file in files:

@@ -55,6 +55,7 @@ def test_a_config_is_what_its_command_gives(config: Config) -> None:
 def test_the_page_and_the_packaged_curves_are_of_the_kept_ones(script: dict[str, Any]) -> None:
     stale = "run python benchmarks/draw_results.py"
     assert script["page"]() == (ROOT / "docs/results.md").read_text(), stale
+    assert script["readme"]() == (ROOT / "README.md").read_text(), stale
     assert script["known"]() == (ROOT / "src/t3d/show/curves.json").read_text(), stale
 
 
