@@ -218,9 +218,17 @@ def resume(words: list[str]) -> int:
         video: Annotated[bool, arg(help="film an episode at the end")] = True
 
     asked = _parse(ResumeOptions, words, "resume", resume.__doc__)
-    from t3d.api import go_on
+    from t3d.api import Outcome, go_on
+    from t3d.run.checkpoint import has_finished
+    from t3d.run.folder import RunFolder
+    from t3d.show.terminal import say
 
     console = _console()
+    folder = RunFolder.open(asked.run)
+    unscored = asked.steps is None and folder.score() is None
+    if unscored and has_finished(folder, folder.config().steps):
+        say(console, f"{folder.config().env} is trained; what is left is its score: {folder}")
+        return _end(Outcome(folder, None), console, video=asked.video)
     return _end(go_on(asked.run, asked.steps, console, ray=asked.ray), console, video=asked.video)
 
 
@@ -586,7 +594,11 @@ def _end(outcome: "Outcome", console: "Console", video: bool) -> int:
     if outcome.signal is not None:
         say(f"Stopped and saved. Go on with: {t3d} resume {folder}")
         return 128 + outcome.signal
-    score = play(run)
+    try:
+        score = play(run)
+    except KeyboardInterrupt:
+        say(f"Trained and saved; only its score was stopped. Have it with: {t3d} resume {folder}")
+        return 130
     *_, last = folder.metrics("evaluation")
     try:
         keep_score(folder, score)

@@ -328,3 +328,26 @@ def test_a_signal_saves_and_the_run_goes_on_to_the_same_end(
     assert main(["train", *flags, "--run", str(whole)]) == 0
     assert same_bits(run, whole)
     assert metrics_without_time(run) == metrics_without_time(whole)
+
+
+def test_a_run_that_was_stopped_before_its_score_has_it_by_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+
+    def stopped(run: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("t3d.run.agents.evaluate", stopped)
+        assert main(["train", *TINY_FLAGS, "--run", str(run), "--no-video"]) == 130
+    assert f"only its score was stopped. Have it with: t3d resume {run}" in capsys.readouterr().out
+    assert RunFolder(run).score() is None
+    before = t3d.inspect(run)["digest"]
+
+    assert main(["resume", str(run), "--no-video"]) == 0
+    assert "Score: " in capsys.readouterr().out
+    assert RunFolder(run).score() is not None
+    assert t3d.inspect(run)["digest"] == before
+    assert main(["resume", str(run), "--no-video"]) == 2
+    assert "is finished at step 60; go further with --steps 120" in capsys.readouterr().err
