@@ -47,6 +47,29 @@ def test_cells_are_environments_x_knobs_x_seeds(tmp_path: Path) -> None:
     assert cells[0].path.name == "Pendulum-v1-hidden-64x64-tau-0.005-seed0"
 
 
+def test_variants_are_knobs_that_differ_together(tmp_path: Path) -> None:
+    text = """
+        env = "Pendulum-v1"
+        [knobs]
+        tau = [0.1, 0.2]
+        policy_freq = 3
+        [variants.whole]
+        [variants."no twins, no delay"]
+        twins = false
+        policy_freq = 1
+    """
+    cells = cells_of(read_spec(Path(toml(tmp_path / "spec.toml", text))), tmp_path)
+    assert [cell.setting for cell in cells] == [
+        *("whole, tau 0.1", "whole, tau 0.2"),
+        *("no twins, no delay, tau 0.1", "no twins, no delay, tau 0.2"),
+    ]
+    assert [(c.config.twins, c.config.policy_freq, c.config.tau) for c in cells] == [
+        *((True, 3, 0.1), (True, 3, 0.2)),
+        *((False, 1, 0.1), (False, 1, 0.2)),
+    ]
+    assert cells[-1].path.name == "Pendulum-v1-no-twins--no-delay-tau-0.2-seed0"
+
+
 def test_a_list_is_one_value_of_a_knob_that_takes_lists() -> None:
     spec = Spec.from_dict({"env": "Pendulum-v1", "seeds": 2, "knobs": {"hidden": [8, 8]}})
     assert spec.axes() == {}
@@ -57,7 +80,8 @@ def test_a_list_is_one_value_of_a_knob_that_takes_lists() -> None:
 
 
 def test_what_is_kept_is_read_back(tmp_path: Path) -> None:
-    spec = Spec.from_dict({"env": "Pendulum-v1", "seeds": [4], "knobs": {"tau": [0.1]}})
+    values = {"env": "Pendulum-v1", "seeds": [4], "knobs": {"tau": [0.1]}}
+    spec = Spec.from_dict(values | {"variants": {"whole": {}, "one critic": {"twins": False}}})
     (tmp_path / "sweep.json").write_text(json.dumps(dataclasses.asdict(spec)))
     assert read_spec(tmp_path) == spec
 
@@ -91,6 +115,16 @@ def test_what_is_kept_is_read_back(tmp_path: Path) -> None:
         ('env = "E"\n[knobs]\ntau = 1979-05-27', "tau is datetime.date(1979, 5, 27); expected"),
         ('env = "E"\n[knobs]\ntau = [0.1, 0.1]', "two cells would be E-tau-0.1-seed0"),
         ('env = ["E", "E"]', "two cells would be E-seed0"),
+        ('env = "E"\nvariants = 3', "variants is 3; expected tables, [variants.NAME]"),
+        ('env = "E"\n[variants]\nv = 3', "variants.v is 3; expected a table, [variants.v]"),
+        ('env = "E"\n[variants.v]\ntua = 1', "unknown knob 'tua'; did you mean 'tau'?"),
+        ('env = "E"\n[variants.v]\ntau = [1, 2]', "tau is [1, 2]; expected a number"),
+        ('env = "E"\n[variants.v]\nthreads = 2', "threads is shared out to all cells alike; take"),
+        (
+            'env = "E"\n[knobs]\ntau = [0.1, 0.2]\n[variants.v]\ntau = 1',
+            "tau is an axis; take it out of [variants.v]",
+        ),
+        ('env = "E"\n[variants.a-b]\n[variants."a b"]', "two cells would be E-a-b-seed0"),
         ('env = "E"\n[knobs]\nhidden = [[8], ["x"]]', "hidden is 'x'; expected a whole number"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Many runs: environments x seeds x knobs, each cell a run folder of its own.
+"""Many runs: environments x variants x knobs x seeds, each cell a run folder of its own.
 
 runs/NAME/
   sweep.json                    what was asked for
@@ -43,12 +43,16 @@ _BLINK = 0.1  # seconds between looks at what goes on
 
 @dataclass(frozen=True)
 class Spec:
-    """What a sweep is made of. A knob with a list (of lists, if it takes lists) is an axis."""
+    """What a sweep is made of. A knob with a list (of lists, if it takes lists) is an axis.
+
+    A variant is a name for some knobs that differ together, as those of an ablation do.
+    """
 
     env: list[str]
     seeds: list[int]
     preset: str
     knobs: Record
+    variants: dict[str, Record] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def from_dict(cls, values: Record) -> "Spec":
@@ -67,17 +71,18 @@ class Spec:
         preset, knobs = values.get("preset", "auto"), values.get("knobs", {})
         if not isinstance(preset, str):
             raise T3DError(f"preset is {preset!r}; expected a name that `t3d presets` lists")
-        if not isinstance(knobs, dict):
-            raise T3DError(f"knobs is {knobs!r}; expected a table, [knobs]")
-        for name, value in knobs.items():
-            if name in ("env", "seed"):
-                instead = "seeds" if name == "seed" else name
-                raise T3DError(f"{name} is no knob of a sweep; say {instead}, above [knobs]")
-            if name not in knob_types:
-                raise T3DError(f"unknown knob {name!r}{did_you_mean(name, knob_types)}")
-            if value == []:
-                raise T3DError(f"{name} is an empty list; expected at least one value")
-        return cls(env, _seeds(values.get("seeds", 1)), preset, knobs)
+        _check_knobs("knobs", knobs)
+        variants = values.get("variants", {})
+        if not isinstance(variants, dict):
+            raise T3DError(f"variants is {variants!r}; expected tables, [variants.NAME]")
+        spec = cls(env, _seeds(values.get("seeds", 1)), preset, knobs, variants)
+        for variant, its in variants.items():
+            _check_knobs(f"variants.{variant}", its)
+            for name in its:
+                if name in spec.axes() or name == "threads":
+                    what = "an axis" if name in spec.axes() else "shared out to all cells alike"
+                    raise T3DError(f"{name} is {what}; take it out of [variants.{variant}]")
+        return spec
 
     def axes(self) -> dict[str, list[Any]]:
         """The knobs with several values to try, in the order of `Config`: it names folders."""
@@ -89,6 +94,19 @@ class Spec:
                 if not takes_lists or any(isinstance(item, list) for item in value):
                     found[name] = value
         return found
+
+
+def _check_knobs(table: str, knobs: Any) -> None:
+    if not isinstance(knobs, dict):
+        raise T3DError(f"{table} is {knobs!r}; expected a table, [{table}]")
+    for name, value in knobs.items():
+        if name in ("env", "seed"):
+            instead = "seeds" if name == "seed" else name
+            raise T3DError(f"{name} is no knob of a sweep; say {instead}, above [{table}]")
+        if name not in knob_types:
+            raise T3DError(f"unknown knob {name!r}{did_you_mean(name, knob_types)}")
+        if value == []:
+            raise T3DError(f"{name} is an empty list; expected at least one value")
 
 
 def _seeds(seeds: Any) -> list[int]:
@@ -133,24 +151,25 @@ class Cell:
 
 def cells_of(spec: Spec, out: Path) -> list[Cell]:
     """Every cell of a sweep, with its config checked."""
-    axes = spec.axes()
-    count = len(spec.env) * len(spec.seeds) * math.prod(map(len, axes.values()))
+    axes, variants = spec.axes(), spec.variants or {"": {}}
+    count = len(spec.env) * len(variants) * len(spec.seeds) * math.prod(map(len, axes.values()))
     if count > _MOST_CELLS:
         raise T3DError(f"the sweep has {count:,} cells or more; expected at most {_MOST_CELLS:,}")
     cells: dict[str, Cell] = {}
     for env in spec.env:
         preset, base = resolve(env, spec.preset)
-        for values in itertools.product(*axes.values()):
-            knobs = dataclasses.asdict(base) | spec.knobs | dict(zip(axes, values))
+        for variant, *values in itertools.product(variants, *axes.values()):
+            knobs = dataclasses.asdict(base) | spec.knobs | variants[variant]
+            knobs |= dict(zip(axes, values))
             for seed in spec.seeds:
                 config = Config.from_dict(knobs | {"env": env, "seed": seed})
-                words = {axis: _word(getattr(config, axis)) for axis in axes}
-                parts = [env, *(f"{axis}-{word}" for axis, word in words.items()), f"seed{seed}"]
-                name = safe_name("-".join(parts))
+                words = [f"{axis} {_word(getattr(config, axis))}" for axis in axes]
+                words = [variant, *words] if variant else words
+                name = safe_name("-".join([env, *words, f"seed{seed}"]))
                 if name in cells:
-                    raise T3DError(f"two cells would be {name}: a value of an axis is there twice")
-                setting = ", ".join(f"{axis} {word}" for axis, word in words.items())
-                cells[name] = Cell(out / name, setting, preset, config)
+                    what = "a value of an axis, or a variant, is there twice"
+                    raise T3DError(f"two cells would be {name}: {what}")
+                cells[name] = Cell(out / name, ", ".join(words), preset, config)
     return list(cells.values())
 
 
