@@ -6,8 +6,9 @@
 
 A kept curve is a file in benchmarks/results/GROUP/ with its evaluations, its score on test
 episodes, its config, the versions, the processor, the command that gives it again, and the digest
-by which one knows that it did. Groups are: campaign, ablation, engines, presets; and author, for
-curves of the author's code (lines of step, ret and sec), which nothing here makes.
+by which one knows that it did. Groups are: campaign, ablation, engines, presets; settings, for what
+was tried before a preset was; and author, for curves of the author's code (lines of step, ret and
+sec), which nothing here makes.
 """
 
 import dataclasses
@@ -24,16 +25,16 @@ from rich.console import Console
 import t3d
 from t3d.api import sweep
 from t3d.config import Config
-from t3d.presets import train_command
+from t3d.presets import flag, train_command
 from t3d.run.checkpoint import has_finished
 from t3d.run.folder import RunFolder
 from t3d.run.sweep import cells_of, read_spec
-from t3d.show.plots import Curve
+from t3d.show.plots import NO_MATTER, Curve
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 CAMPAIGN = HERE / "campaign"
-GROUPS = ("campaign", "ablation", "engines", "presets")
+GROUPS = ("campaign", "ablation", "engines", "presets", "settings")
 _EXACT, _ROUNDED = ("step", "mean"), ("std", "estimated_Q", "true_Q", "seconds")
 
 Run = dict[str, Any]
@@ -54,6 +55,16 @@ def without(config: dict[str, Any]) -> tuple[str, ...]:
     return tuple(part for part, gone in parts.items() if gone)
 
 
+def setting(config: dict[str, Any]) -> list[str]:
+    """What sets a run apart from T3D's defaults, as typed."""
+    usual = json.loads(Config().to_json())
+    return [
+        flag(knob, tuple(value) if isinstance(value, list) else value)
+        for knob, value in config.items()
+        if value != usual[knob] and knob not in NO_MATTER | {"eval_every"}
+    ]
+
+
 def name_of(group: str, config: dict[str, Any]) -> str:
     """The file of a run."""
     parts = [task(config)]
@@ -61,6 +72,8 @@ def name_of(group: str, config: dict[str, Any]) -> str:
         parts += [f"no-{part}" for part in without(config)] or ["whole"]
     if group == "engines":
         parts.append(config["engine"])
+    if group == "settings":
+        parts += [typed[2:].replace(" ", "-") for typed in setting(config)] or ["default"]
     return "-".join([*parts, f"seed{config['seed']}.json"])
 
 

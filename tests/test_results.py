@@ -16,7 +16,11 @@ from t3d.show.plots import Curve
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks/results"
-KEPT = sorted([*(RESULTS / "campaign").glob("*.json"), *(RESULTS / "ablation").glob("*.json")])
+KEPT = sorted(
+    path
+    for group in ("campaign", "ablation", "settings")
+    for path in (RESULTS / group).glob("*.json")
+)
 
 
 def typed(line: str) -> Config:

@@ -42,6 +42,8 @@ _SMALL = {
     "tau": 0.01,
 }
 
+_LONG_START = "a long random start, as in the author's later code"
+
 PRESETS: dict[str, Preset] = {
     "default": Preset("T3D's own defaults, for any environment", {}),
     "paper-2018": Preset(
@@ -149,8 +151,8 @@ PRESETS: dict[str, Preset] = {
             "eval_episodes": 5,
         },
     ),
-    "Hopper-v5": Preset("a short random start, as in the paper", {"random_steps": 1_000}),
-    "Walker2d-v5": Preset("a short random start, as in the paper", {"random_steps": 1_000}),
+    "Hopper-v5": Preset(_LONG_START, {"random_steps": 25_000}),
+    "Walker2d-v5": Preset(_LONG_START, {"random_steps": 25_000}),
 }
 
 
