@@ -46,7 +46,7 @@ TRIED = {
     seed 0 has 569 at step 150,000 (T3D's seeds: 615, 312, 424), and with the 25,000 of its own
     script it is the curve in the picture. The presets of Hopper-v5 and Walker2d-v5 now have these
     25,000 steps. The paper's own settings, with a learning rate of 1e-3, may be better on this
-    task: one seed is no proof, and more are to come."""
+    task: two seeds are no proof, and more are to come."""
 }
 
 
