@@ -41,14 +41,14 @@ REMARKS = {
 
 # What settings beside each other show, in words.
 TRIED = {
-    "Hopper-v5": """With 1,000 random steps, as in the paper, but the later learning rate of 3e-4,
-    three seeds stay far below the paper's curves. That the short start is why is not shown: the one
-    seed with 25,000 is higher, but the author's code with 25,000 is the lowest curve here. With
-    1,000 it has 569 at step 150,000 (one seed, not kept; T3D's seeds: 615, 312, 424). The presets
-    of Hopper-v5 and Walker2d-v5 had these 1,000 steps and now have 25,000, to be those of the
-    author's later code in all knobs; this was decided with these runs in view. The paper's own
-    settings, with 1e-3, may be better on this task. One to three seeds decide none of this:
-    more are to come."""
+    "Hopper-v5": """With 1,000 random steps, as in the paper, but the later learning rate of
+    3e-4, three seeds stay far below the paper's curves. That the short start is why is not
+    shown: the one seed with 25,000 is higher, but the author's code with 25,000 is the lowest
+    curve here. With 1,000 it has 569 at step 150,000, where it was stopped (one seed, kept
+    beside the other; T3D's seeds: 615, 312, 424). The presets of Hopper-v5 and Walker2d-v5 had
+    these 1,000 steps and now have 25,000, to be those of the author's later code in all knobs;
+    this was decided with these runs in view. The paper's own settings, with 1e-3, may be better
+    on this task. One to three seeds decide none of this: more are to come."""
 }
 
 
@@ -482,12 +482,13 @@ def settings_section() -> list[str]:
     lines = ["## How presets came about", ""]
     lines += prose(
         """Settings beside each other, as flags over T3D's defaults. A run counts by the mean of its
-        evaluations in the last tenth of its steps; *all* is the mean of all of them."""
+        evaluations in the last tenth of its steps; *all* is the mean of all of them. The files in
+        `benchmarks/results/settings` have the command of each run."""
     )
-    for env, lines_of in by_setting().items():
+    for env, tried in by_setting().items():
         lines += [f"### Settings for {env}", "", f"![Settings](images/settings-{env}.svg)", ""]
         rows = []
-        for line in lines_of:
+        for line in tried:
             each = score_at(line, int(line.step[-1]))
             cells = [", ".join(map(str, line.seeds)), f"{line.step[-1]:,}"]
             cells += [", ".join(map(number, each)), number(overall(line).mean())]
