@@ -1,0 +1,109 @@
+"""Whether an environment does the same under another version of MuJoCo.
+
+    python benchmarks/physics.py 3.4.0 3.5.0
+
+A thousand states of each MuJoCo environment of the campaign, met under random actions, and one
+action in each: what comes next is computed with the MuJoCo that is installed and with those that
+are named, each in an environment of its own (benchmarks/.venvs), and the largest difference of a
+position or a velocity is kept in benchmarks/results/physics.json, from which docs/results.md has
+it. `halved` is the same with the contact margins of the installed one halved. (Beside another
+MuJoCo this script calls itself with two files: the states, and where the answers go.)
+"""
+
+import importlib.metadata
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import mujoco
+import numpy as np
+
+HERE = Path(__file__).parent
+ENVS = (
+    "InvertedPendulum-v5",
+    "InvertedDoublePendulum-v5",
+    "Reacher-v5",
+    "HalfCheetah-v5",
+    "Hopper-v5",
+    "Walker2d-v5",
+    "Ant-v5",
+)
+STATES = 1000
+LONGEST = 40  # Steps before a new start: states near the ground, on it, and in the air.
+
+
+def meet(env_id: str) -> dict[str, Any]:
+    """States that random actions lead to, and the actions."""
+    env: Any = gymnasium.make(env_id).unwrapped
+    env.action_space.seed(0)
+    env.reset(seed=0)
+    states, actions = [], []
+    for step in range(1, STATES + 1):
+        states.append(np.concatenate([env.data.qpos, env.data.qvel]))
+        actions.append(env.action_space.sample())
+        terminated = env.step(actions[-1])[2]
+        if terminated or step % LONGEST == 0:
+            env.reset(seed=step)
+    return {f"{env_id} states": np.array(states), f"{env_id} actions": np.array(actions)}
+
+
+def answer(env_id: str, met: Any, margins: float = 1.0) -> Any:
+    """The state that follows each of those, by the MuJoCo that is installed here."""
+    env: Any = gymnasium.make(env_id).unwrapped
+    env.model.geom_margin[:] *= margins
+    env.reset(seed=0)
+    found = []
+    for state, action in zip(met[f"{env_id} states"], met[f"{env_id} actions"], strict=True):
+        mujoco.mj_resetData(env.model, env.data)
+        env.set_state(state[: env.model.nq], state[env.model.nq :])
+        env.step(action)
+        found.append(np.concatenate([env.data.qpos, env.data.qvel]))
+    return np.array(found)
+
+
+def python_with(version: str) -> Path:
+    """A Python with that MuJoCo, and with this Gymnasium."""
+    folder = HERE / ".venvs" / f"mujoco-{version}"
+    python = folder / "bin/python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    needed = [f"mujoco=={version}", f"gymnasium=={gymnasium.__version__}", "packaging", "imageio"]
+    subprocess.run([str(python), "-m", "pip", "install", "-q", *needed], check=True)
+    return python
+
+
+def main(versions: list[str]) -> None:
+    """Compare, and keep what came of it."""
+    met = {key: value for env_id in ENVS for key, value in meet(env_id).items()}
+    ours = {env_id: answer(env_id, met) for env_id in ENVS}
+    halved = {env_id: answer(env_id, met, margins=0.5) for env_id in ENVS}
+    kept: dict[str, Any] = {"mujoco": importlib.metadata.version("mujoco"), "beside": {}}
+    with tempfile.TemporaryDirectory() as folder:
+        states, answers = Path(folder, "states.npz"), Path(folder, "answers.npz")
+        np.savez(states, **met)
+        for version in versions:
+            subprocess.run([python_with(version), __file__, states, answers], check=True)
+            theirs = np.load(answers)
+            kept["beside"][version] = {
+                env_id: {
+                    name: float(f"{np.abs(mine[env_id] - theirs[env_id]).max():.2g}")
+                    for name, mine in (("as it is", ours), ("halved", halved))
+                }
+                for env_id in ENVS
+            }
+            print(version, json.dumps(kept["beside"][version], indent=1))
+    (HERE / "results/physics.json").write_text(json.dumps(kept, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] and Path(sys.argv[1]).suffix == ".npz":
+        given = np.load(sys.argv[1])
+        np.savez(sys.argv[2], **{env_id: answer(env_id, given) for env_id in ENVS})
+    elif sys.argv[1:]:
+        main(sys.argv[1:])
+    else:
+        sys.exit(__doc__)
