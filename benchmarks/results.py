@@ -7,8 +7,7 @@
 A kept curve is a file in benchmarks/results/GROUP/ with its evaluations, its score on test
 episodes, its config, the versions, the processor, the command that gives it again, and the digest
 by which one knows that it did. Groups are: campaign, ablation, engines, presets; settings, for what
-was tried before a preset was; and author, for curves of the author's code (lines of step, ret and
-sec), which nothing here makes.
+was tried before a preset was; and author, for curves of the author's code (benchmarks/author.py).
 """
 
 import dataclasses
@@ -143,17 +142,17 @@ def _joined(label: str, seeds: list[int], lines: list[dict[int, float]]) -> Curv
     return Curve(label, seeds, np.array(steps), np.array([[at[s] for s in steps] for at in lines]))
 
 
-def author(env: str) -> Curve | None:
-    """The curve of the author's code on an environment, if it was measured."""
-    files = sorted((RESULTS / "author").glob(f"{env}-seed*.jsonl"))
-    if not files:
-        return None
-    lines = []
-    for path in files:
-        points = map(json.loads, path.read_text().splitlines())
-        lines.append({point["step"]: point["ret"] for point in points})
-    seeds = [int(path.stem.rpartition("seed")[2]) for path in files]
-    return _joined("author's code", seeds, lines)
+def author(env: str) -> dict[int, Curve]:
+    """The curves of the author's code on an environment, by how many random steps it began with."""
+    files: dict[int, list[tuple[int, dict[int, float]]]] = defaultdict(list)
+    for path in sorted((RESULTS / "author").glob(f"{env}-*.jsonl")):
+        about, *points = map(json.loads, path.read_text().splitlines())
+        line = {point["step"]: point["ret"] for point in points}
+        files[about["random_steps"]].append((int(path.stem.rpartition("seed")[2]), line))
+    return {
+        count: _joined(f"author's code, {count:,} random steps", *map(list, zip(*those)))
+        for count, those in sorted(files.items())
+    }
 
 
 def plan() -> dict[Path, tuple[list[Config], list[Config]]]:

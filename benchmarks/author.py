@@ -1,0 +1,97 @@
+"""A learning curve of the author's own code, to lay T3D's beside.
+
+    git clone https://github.com/sfujim/TD3 TD3
+    python benchmarks/author.py TD3 Hopper-v5 --seed 0 --steps 300000 --random-steps 25000
+
+The loop is ours, the learner is his: `TD3.py` and `utils.py`, unchanged, from the folder that is
+named, with the knobs that his `main.py` gives them. As in T3D, an episode that ran out of time is
+not stored as ended. The curve goes to benchmarks/results/author/ as it comes: a line on what was
+run, then one for each evaluation, with `step`, `ret` (mean return of ten noiseless episodes) and
+`sec`.
+"""
+
+import argparse
+import hashlib
+import importlib
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+
+from t3d.run.folder import versions
+
+RESULTS = Path(__file__).parent / "results/author"
+
+
+def digest(folder: Path) -> dict[str, str]:
+    """Which of his files these are."""
+    names = "TD3.py", "utils.py"
+    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
+
+
+def evaluate(policy: Any, env: Any, seed: int) -> float:
+    """The mean return of ten noiseless episodes, from the same ten starts each time."""
+    total = 0.0
+    for episode in range(10):
+        state, _ = env.reset(seed=seed + 100 + episode)
+        done = False
+        while not done:
+            state, reward, terminated, truncated, _ = env.step(policy.select_action(state))
+            total += reward
+            done = terminated or truncated
+    return total / 10
+
+
+def main() -> None:
+    """Train, and write the curve."""
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("env")
+    for name, usual in (("--seed", 0), ("--steps", 300_000), ("--random-steps", 25_000)):
+        parser.add_argument(name, type=int, default=usual)
+    asked = parser.parse_args()
+    if not (asked.folder / "TD3.py").is_file():
+        parser.error(f"there is no TD3.py in {asked.folder}: give the folder of his clone")
+    sys.path.insert(0, str(asked.folder))
+    learner, memory = importlib.import_module("TD3"), importlib.import_module("utils")
+    torch.set_num_threads(1)
+    torch.manual_seed(asked.seed)
+    np.random.seed(asked.seed)  # noqa: NPY002  his memory draws from this one
+    env, test = gymnasium.make(asked.env), gymnasium.make(asked.env)
+    env.action_space.seed(asked.seed)
+    high = float(env.action_space.high[0])  # type: ignore[attr-defined]
+    sizes = env.observation_space.shape[0], env.action_space.shape[0]  # type: ignore[index]
+    knobs = {"policy_noise": 0.2 * high, "noise_clip": 0.5 * high, "policy_freq": 2}
+    policy = learner.TD3(*sizes, high, discount=0.99, tau=0.005, **knobs)
+    buffer = memory.ReplayBuffer(*sizes)
+    about = {"random_steps": asked.random_steps, "code": digest(asked.folder)}
+    began = time.perf_counter()
+    state, _ = env.reset(seed=asked.seed)
+    name = f"{asked.env}-random-steps-{asked.random_steps}-seed{asked.seed}.jsonl"
+    with (RESULTS / name).open("w", buffering=1) as out:
+        out.write(json.dumps(about | {"versions": versions()}) + "\n")
+        for step in range(1, asked.steps + 1):
+            if step <= asked.random_steps:
+                action = env.action_space.sample()
+            else:
+                noise = np.random.normal(0, high * 0.1, sizes[1])  # noqa: NPY002
+                action = (policy.select_action(state) + noise).clip(-high, high)
+            next_state, reward, terminated, truncated, _ = env.step(action)
+            buffer.add(state, action, next_state, reward, float(terminated))
+            state = next_state
+            if step > asked.random_steps:
+                policy.train(buffer, 256)
+            if terminated or truncated:
+                state, _ = env.reset()
+            if step % 10_000 == 0:
+                point = {"step": step, "ret": evaluate(policy, test, asked.seed)}
+                out.write(json.dumps(point | {"sec": round(time.perf_counter() - began, 1)}) + "\n")
+
+
+if __name__ == "__main__":
+    main()
