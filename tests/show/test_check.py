@@ -249,6 +249,16 @@ def test_a_run_outside_for_no_reason_that_shows_is_told_of_chance(tmp_path: Path
         assert "one normal run in 20 is outside by chance" in lines(told)[1]
 
 
+def test_a_band_that_holds_an_untrained_agent_says_so(tmp_path: Path) -> None:
+    run = run_folder(tmp_path / "run", [0.0, *[100.0] * 10])
+    blind = "That says little: known runs differ so much here that one that has learned nothing"
+    assert not any(blind in line for line in lines(check(run, KNOWN).told))
+    far_apart = known_with(runs={str(s): [1.0, *[10.0 + 90 * s] * 10] for s in range(3)})
+    told = check(run, far_apart).told
+    assert told["low"] < 1 < told["high"]
+    assert blind in lines(told)[1]
+
+
 def test_small_returns_keep_their_digits(tmp_path: Path) -> None:
     small = {seed: [r / 100 for r in runs] for seed, runs in KNOWN[ENV]["runs"].items()}
     run = run_folder(tmp_path / "run", [0.0, *[0.98] * 10])

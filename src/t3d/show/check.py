@@ -122,6 +122,8 @@ def check(path: str | Path, every: Record | None = None) -> Checked:
     told["steps"] = config.steps
     told |= {"score": float(run[now]), "low": float(low[now]), "high": float(high[now])}
     told |= {"curves": int(np.isfinite(others[:, now]).sum()), "trained_to": int(mine[-1])}
+    untrained = np.mean([returns[0] for returns in known.returns])
+    told["blind"] = bool(low[now] <= untrained <= high[now])
     # Two evaluations or more, and more than a tenth of all, are worth a word.
     told["earlier"] = [
         {"verdict": where, "from": first, "to": last}
@@ -234,6 +236,11 @@ def lines(told: Record) -> list[str]:
         f" (mean of its evaluations after step {step // 2:,}) is {verdict} {low} to {high}, the"
         f" 95 % band of {told['curves']} known runs."
     ]
+    if told["blind"]:
+        said.append(
+            "That says little: known runs differ so much here that one that has learned nothing is"
+            " within, too."
+        )
     said += [
         f"It was {each['verdict']} from step {each['from']:,} to {each['to']:,}."
         for each in told["earlier"]
