@@ -11,6 +11,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -81,12 +82,18 @@ def overall(line: Curve) -> Array:
     return np.asarray(line.returns[:, line.step > 0].mean(axis=1))
 
 
+def interval(scores: Array) -> tuple[float, ...]:
+    """The IQM of runs, and the ends of its 95 % interval."""
+    groups = [np.asarray(scores)]
+    draws = statistics.draw(generator(0, "bootstrap"), groups)
+    return tuple(statistics.estimate(statistics.iqm, groups, draws).tolist())
+
+
 def iqm_of(scores: Array) -> list[str]:
     """The IQM of runs, and its 95 % interval, if there are enough."""
     if len(scores) < 3:
         return [f"**{number(scores.mean())}**", "too few"]
-    draws = statistics.draw(generator(0, "bootstrap"), [scores])
-    value, low, high = map(number, statistics.estimate(statistics.iqm, [scores], draws).tolist())
+    value, low, high = map(number, interval(scores))
     return [f"**{value}**", f"{low} to {high}"]
 
 
@@ -141,7 +148,8 @@ def campaign_section() -> list[str]:
     lines = ["## What it reaches", "", "![Learning curves of the campaign](images/results.svg)", ""]
     lines += prose(
         """Thick lines are means over seeds; shades, from three seeds on, their 95 % bootstrap
-        intervals; thin lines are seeds. In the table, a run counts by the mean of its evaluations
+        intervals; thin lines are seeds; marks are the IQM of others' ten seeds with its interval.
+        In the table, a run counts by the mean of its evaluations
         in the last tenth of its first 100,000, 300,000 or 1,000,000 steps; the interval is that of
         the IQM (from five seeds it covers some 91 %: [compare.md](compare.md)). *All* is the mean
         of all evaluations up to that step, and *maximum* the largest value of the mean curve, the
@@ -466,7 +474,8 @@ def trust_section() -> list[str]:
         """Each run of the campaign beside the band of the others of its environment: how many are
         outside at the last step that is judged, which is what the verdict is about, and at how
         many of all that are judged. If runs were spread normally, it would be 5 %. *Below* is how
-        much of the known runs' mean rise a run must have missed at the end to be called below."""
+        much of the known runs' mean rise a run must have missed at the end to be called below; more
+        than 100 % says that none can be, as the known runs differ too much."""
     )
     rows = []
     for env, runs in campaign_order():
@@ -614,15 +623,15 @@ def readme() -> str:
     for env, runs in campaign_order():
         for end in sorted({furthest(runs, 3), furthest(runs, 1)} - {0}):
             there = reached(runs, end)
-            value, interval = iqm_of(score_at(up_to(curve("", there), end), end))
-            ours = f"{value} ({interval})" if len(there) >= 3 else f"{value.strip('*')}, one run"
+            value, within = iqm_of(score_at(up_to(curve("", there), end), end))
+            ours = f"{value} ({within})" if len(there) >= 3 else f"{value.strip('*')}, one run"
             theirs = ["–", "–"]
             if env in paper:
                 _, iqm, low, high, _ = map(number, paper[env][str(end)])
                 theirs[0] = f"{iqm} ({low} to {high})"
             if env in tianshou:
-                value, interval = iqm_of(np.array(tianshou[env][str(end)]))
-                theirs[1] = f"{value.strip('*')} ({interval})"
+                value, within = iqm_of(np.array(tianshou[env][str(end)]))
+                theirs[1] = f"{value.strip('*')} ({within})"
             rows.append([env, f"{end:,}", str(len(there)), ours, *theirs])
     head = ["environment", "steps", "seeds", "T3D: IQM (95 %)", "paper, v1", "Tianshou, v3"]
     before, begin, rest = README.read_text().partition("<!-- what it reaches -->\n")
@@ -658,12 +667,30 @@ def draw_campaign() -> list[Path]:
             colour, seed = axes.get_lines()[0].get_color(), longest["config"]["seed"]
             tail = alone.returns[0, further]
             axes.plot(alone.step[further], tail, color=colour, lw=1, label=f"seed {seed}, further")
+        mark_published(axes, env, int(alone.step[-1]))
         axes.set_title(env)
         axes.locator_params(axis="x", nbins=4)
-        axes.legend(loc="lower right", fontsize=8)
+        axes.legend(loc="best", fontsize=8)
         if (place - 1) % across == 0:
             axes.set_ylabel("evaluation return")
     return plots.save(figure, DOCS / "images" / "results")
+
+
+def mark_published(axes: Any, env: str, last: int) -> None:
+    """What others reached: the IQM of ten seeds and its interval, at the milestones of a panel."""
+    published = json.loads((RESULTS / "published.json").read_text())
+    ends = [end for end in MILESTONES if end <= last]
+    marks: dict[str, list[tuple[float, ...]]] = {}
+    if env in published["paper"]:
+        marks["paper, v1"] = [tuple(published["paper"][env][str(end)][1:4]) for end in ends]
+    if env in published["tianshou"]:
+        marks["Tianshou, v3"] = [interval(published["tianshou"][env][str(end)]) for end in ends]
+    for place, (label, values) in enumerate(marks.items()):
+        middle, low, high = np.array(values).T
+        at = np.array(ends) - 0.012 * last * place  # beside each other
+        look: dict[str, Any] = {"color": ("black", "tab:red")[place], "marker": "Ds"[place]}
+        look |= {"linestyle": "none", "markersize": 4, "linewidth": 1, "capsize": 2, "zorder": 4}
+        axes.errorbar(at, middle, (middle - low, high - middle), label=label, **look)
 
 
 def draw_ablation(env: str, runs: list[Run]) -> list[Path]:

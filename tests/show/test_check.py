@@ -31,6 +31,7 @@ KNOWN: dict[str, Any] = {
         "runs": {str(seed): [0.0, *[98.0 + 2 * seed] * 10] for seed in range(3)},
     }
 }
+FAR_APART = ("Hopper-v5",)
 HALF = stats.t.ppf(0.975, 2) * 2 * math.sqrt(1 + 1 / 3)  # of the band
 
 
@@ -383,7 +384,10 @@ def test_each_known_run_is_normal_beside_the_others_and_a_poor_one_is_not(
     for share in (0.0, 0.33):
         poor = [longest[0] + share * (mean - longest[0]) for mean in longest]
         path = run_folder(tmp_path / f"poor-{share}", poor, at=found["step"], **found["config"])
-        assert check(path).told["verdict"] == "below", share
+        told = check(path).told
+        # The runs on some tasks differ too much to tell, and that is said.
+        assert told["verdict"] == ("within" if env in FAR_APART else "below"), share
+        assert told["blind"] == (env in FAR_APART)
 
 
 def test_a_real_run_is_checked_by_command(
