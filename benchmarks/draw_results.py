@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from results import RESULTS, Run, author, curve, group_of, kept, plan, setting, without
+from results import RESULTS, Run, author, curve, group_of, kept, plan, setting, together, without
 from t3d.config import Config
 from t3d.randomness import generator
 from t3d.run import statistics
@@ -293,19 +293,17 @@ def author_section() -> list[str]:
     )
     rows = []
     for env, runs in campaign_order():
-        theirs = author(env).get(runs[0]["config"]["random_steps"])
-        if theirs is None:
-            continue
-        ours = curve("T3D", runs)
-        shared = sorted({*ours.step.tolist()} & {*theirs.step.tolist()})
-        for end in {min(MILESTONES[0], shared[-1]): None, shared[-1]: None}:
-            pair = [
-                overall(Curve("", c.seeds, c.step[at], c.returns[:, at]))
-                for c in (ours, theirs)
-                for at in [np.isin(c.step, shared) & (c.step <= end)]
-            ]
-            each = [", ".join(map(number, group)) for group in pair]
-            rows.append([env, f"{end:,}", *each, *(number(group.mean()) for group in pair)])
+        each = author(env).get(runs[0]["config"]["random_steps"], [])
+        for end in sorted({MILESTONES[0], *(int(line.step[-1]) for line in each)} if each else ()):
+            groups = [curve("", reached(runs, end))]
+            groups += [together("", [line for line in each if line.step[-1] >= end])]
+            shared = np.intersect1d(groups[0].step, groups[1].step)
+            pair = []
+            for line in groups:
+                at = np.isin(line.step, shared) & (line.step <= end)
+                pair.append(overall(Curve("", line.seeds, line.step[at], line.returns[:, at])))
+            rows.append([env, f"{end:,}", *(", ".join(map(number, group)) for group in pair)])
+            rows[-1] += [number(group.mean()) for group in pair]
             rows[-1].append(verdict(pair[0], pair[1], ("T3D", "the author's code")))
     head = ["environment", "up to step", "T3D, each seed", "author's, each seed"]
     lines += table([*head, "T3D, mean", "author's, mean", "test"], rows)
@@ -584,7 +582,8 @@ def by_setting() -> dict[str, list[Curve]]:
         for run in [*runs, *kept("campaign").get(env, [])]:
             alike.setdefault(" ".join(setting(run["config"])) or "defaults", []).append(run)
         found[env] = [curve(label, those) for label, those in sorted(alike.items())]
-        found[env] += author(env).values()
+        for count, each in author(env).items():
+            found[env].append(together(f"author's code, {count:,} random steps", each))
     return found
 
 
@@ -656,9 +655,8 @@ def draw_campaign() -> list[Path]:
     for place, (env, runs) in enumerate(order, start=1):
         axes = figure.add_subplot(down, across, place)
         lines = [curve("T3D", runs)]
-        theirs = author(env).get(runs[0]["config"]["random_steps"])
-        if theirs:
-            lines.append(Curve("author's code", theirs.seeds, theirs.step, theirs.returns))
+        if theirs := author(env).get(runs[0]["config"]["random_steps"]):
+            lines.append(together("author's code", theirs))
         plots.panel(axes, lines)
         longest = max(runs, key=lambda run: len(run["evaluations"]["step"]))
         alone = curve("", [longest])

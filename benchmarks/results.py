@@ -142,17 +142,21 @@ def _joined(label: str, seeds: list[int], lines: list[dict[int, float]]) -> Curv
     return Curve(label, seeds, np.array(steps), np.array([[at[s] for s in steps] for at in lines]))
 
 
-def author(env: str) -> dict[int, Curve]:
-    """The curves of the author's code on an environment, by how many random steps it began with."""
-    files: dict[int, list[tuple[int, dict[int, float]]]] = defaultdict(list)
+def author(env: str) -> dict[int, list[Curve]]:
+    """The author's code on an environment: by the random steps it began with, a curve per seed."""
+    found: dict[int, list[Curve]] = defaultdict(list)
     for path in sorted((RESULTS / "author").glob(f"{env}-*.jsonl")):
         about, *points = map(json.loads, path.read_text().splitlines())
         line = {point["step"]: point["ret"] for point in points}
-        files[about["random_steps"]].append((int(path.stem.rpartition("seed")[2]), line))
-    return {
-        count: _joined(f"author's code, {count:,} random steps", *map(list, zip(*those)))
-        for count, those in sorted(files.items())
-    }
+        seed = int(path.stem.rpartition("seed")[2])
+        found[about["random_steps"]].append(_joined("", [seed], [line]))
+    return dict(sorted(found.items()))
+
+
+def together(label: str, curves: list[Curve]) -> Curve:
+    """Curves as one, at the steps that all of them reached."""
+    lines = [dict(zip(c.step.tolist(), row)) for c in curves for row in c.returns]
+    return _joined(label, [seed for c in curves for seed in c.seeds], lines)
 
 
 def plan() -> dict[Path, tuple[list[Config], list[Config]]]:
