@@ -98,7 +98,7 @@ def sweep(words: list[str]) -> int:
             Positional,
         ]
         seeds: Annotated[
-            str | None, arg(metavar="SEEDS", help="how many, from 0 on, or which: 0,5,7")
+            str | None, arg(metavar="SEEDS", help="how many, from 0 on, or which: 0,5,7 or [5]")
         ] = None
         preset: Annotated[
             str | None,
