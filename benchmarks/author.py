@@ -57,29 +57,32 @@ def main() -> None:
     asked = parser.parse_args()
     if not (asked.folder / "TD3.py").is_file():
         parser.error(f"there is no TD3.py in {asked.folder}: give the folder of his clone")
+    path = RESULTS / f"{asked.env}-random-steps-{asked.random_steps}-seed{asked.seed}.jsonl"
+    if path.exists():
+        parser.error(f"{path} is there already: move it away to measure it anew")
     sys.path.insert(0, str(asked.folder))
     learner, memory = importlib.import_module("TD3"), importlib.import_module("utils")
     torch.set_num_threads(1)
     torch.manual_seed(asked.seed)
     np.random.seed(asked.seed)  # noqa: NPY002  his memory draws from this one
+    env: Any
     env, test = gymnasium.make(asked.env), gymnasium.make(asked.env)
     env.action_space.seed(asked.seed)
-    high = float(env.action_space.high[0])  # type: ignore[attr-defined]
-    sizes = env.observation_space.shape[0], env.action_space.shape[0]  # type: ignore[index]
+    high = float(env.action_space.high[0])
+    sizes = env.observation_space.shape[0], env.action_space.shape[0]
     knobs = {"policy_noise": 0.2 * high, "noise_clip": 0.5 * high, "policy_freq": 2}
     policy = learner.TD3(*sizes, high, discount=0.99, tau=0.005, **knobs)
     buffer = memory.ReplayBuffer(*sizes)
     about = {"random_steps": asked.random_steps, "code": digest(asked.folder)}
     began = time.perf_counter()
     state, _ = env.reset(seed=asked.seed)
-    name = f"{asked.env}-random-steps-{asked.random_steps}-seed{asked.seed}.jsonl"
-    with (RESULTS / name).open("w", buffering=1) as out:
+    with path.open("w", buffering=1) as out:
         out.write(json.dumps(about | {"versions": versions()}) + "\n")
         for step in range(1, asked.steps + 1):
             if step <= asked.random_steps:
                 action = env.action_space.sample()
             else:
-                noise = np.random.normal(0, high * 0.1, sizes[1])  # noqa: NPY002
+                noise = np.random.normal(0, high * 0.1, sizes[1])  # noqa: NPY002  as in his main.py
                 action = (policy.select_action(state) + noise).clip(-high, high)
             next_state, reward, terminated, truncated, _ = env.step(action)
             buffer.add(state, action, next_state, reward, float(terminated))
@@ -90,7 +93,11 @@ def main() -> None:
                 state, _ = env.reset()
             if step % 10_000 == 0:
                 point = {"step": step, "ret": evaluate(policy, test, asked.seed)}
-                out.write(json.dumps(point | {"sec": round(time.perf_counter() - began, 1)}) + "\n")
+                point["sec"] = round(time.perf_counter() - began, 1)
+                out.write(json.dumps(point) + "\n")
+                print(
+                    f"step {step:,} of {asked.steps:,}, {point['sec']:.0f} s: {point['ret']:,.1f}"
+                )
 
 
 if __name__ == "__main__":

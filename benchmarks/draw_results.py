@@ -31,6 +31,7 @@ README = ROOT / "README.md"
 KNOWN = ROOT / "src/t3d/show/curves.json"
 MILESTONES = (100_000, 300_000, 1_000_000)
 PARTS = ("twins", "delay", "smoothing")
+PUBLISHED = json.loads((RESULTS / "published.json").read_text())
 
 # What an ablation shows, in words.
 REMARKS = {
@@ -143,8 +144,7 @@ def campaign_order() -> list[tuple[str, list[Run]]]:
 
 def campaign_section() -> list[str]:
     """The main table, and what others publish."""
-    published = json.loads((RESULTS / "published.json").read_text())
-    paper, tianshou, peers = (published[name] for name in ("paper", "tianshou", "peers"))
+    paper, tianshou, peers = (PUBLISHED[name] for name in ("paper", "tianshou", "peers"))
     lines = ["## What it reaches", "", "![Learning curves of the campaign](images/results.svg)", ""]
     lines += prose(
         """Thick lines are means over seeds; shades, from three seeds on, their 95 % bootstrap
@@ -279,7 +279,7 @@ def plan_section() -> list[str]:
     )
 
 
-def author_section() -> list[str]:
+def other_code_section() -> list[str]:
     """T3D beside other code that has its knobs."""
     lines = ["## Beside other code", ""]
     lines += prose(
@@ -312,7 +312,7 @@ def author_section() -> list[str]:
         environments, MuJoCo 2.0: a run counts by the last tenth of its steps, as in the first
         table. Versions of environments differ, so this is no test of the code alone."""
     )
-    tianshou = json.loads((RESULTS / "published.json").read_text())["tianshou"]
+    tianshou = PUBLISHED["tianshou"]
     rows = []
     for env, runs in campaign_order():
         for end in MILESTONES:
@@ -601,7 +601,7 @@ def page() -> str:
         episodes: ten, for CarRacing five. Is a run of yours normal? `t3d check RUN` compares it
         with the curves of the campaign, of environments with three runs or more."""
     )
-    lines += campaign_section() + author_section() + ablation_section() + trust_section()
+    lines += campaign_section() + other_code_section() + ablation_section() + trust_section()
     lines += plan_section() + runs_section() + settings_section()
     lines += more_section(
         "engines",
@@ -616,8 +616,7 @@ def page() -> str:
 
 def readme() -> str:
     """README.md, with the short table: each task as far as it got with an interval, and alone."""
-    published = json.loads((RESULTS / "published.json").read_text())
-    paper, tianshou = published["paper"], published["tianshou"]
+    paper, tianshou = PUBLISHED["paper"], PUBLISHED["tianshou"]
     rows = []
     for env, runs in campaign_order():
         for end in sorted({furthest(runs, 3), furthest(runs, 1)} - {0}):
@@ -676,13 +675,12 @@ def draw_campaign() -> list[Path]:
 
 def mark_published(axes: Any, env: str, last: int) -> None:
     """What others reached: the IQM of ten seeds and its interval, at the milestones of a panel."""
-    published = json.loads((RESULTS / "published.json").read_text())
     ends = [end for end in MILESTONES if end <= last]
     marks: dict[str, list[tuple[float, ...]]] = {}
-    if env in published["paper"]:
-        marks["paper, v1"] = [tuple(published["paper"][env][str(end)][1:4]) for end in ends]
-    if env in published["tianshou"]:
-        marks["Tianshou, v3"] = [interval(published["tianshou"][env][str(end)]) for end in ends]
+    if env in PUBLISHED["paper"]:
+        marks["paper, v1"] = [tuple(PUBLISHED["paper"][env][str(end)][1:4]) for end in ends]
+    if env in PUBLISHED["tianshou"]:
+        marks["Tianshou, v3"] = [interval(PUBLISHED["tianshou"][env][str(end)]) for end in ends]
     for place, (label, values) in enumerate(marks.items()):
         middle, low, high = np.array(values).T
         at = np.array(ends) - 0.012 * last * place  # beside each other

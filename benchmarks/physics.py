@@ -5,9 +5,10 @@
 A thousand states of each MuJoCo environment of the campaign, met under random actions, and one
 action in each: what comes next is computed with the MuJoCo that is installed and with those that
 are named, each in an environment of its own (benchmarks/.venvs), and the largest difference of a
-position or a velocity is kept in benchmarks/results/physics.json, from which docs/results.md has
-it. `halved` is the same with the contact margins of the installed one halved. (Beside another
-MuJoCo this script calls itself with two files: the states, and where the answers go.)
+position or a velocity is kept in benchmarks/results/physics.json, beside that of other versions,
+from which docs/results.md has it. `halved` is the same with the contact margins of the installed
+one halved. (Beside another MuJoCo this script calls itself with two files: the states, and where
+the answers go.)
 """
 
 import importlib.metadata
@@ -23,6 +24,7 @@ import mujoco
 import numpy as np
 
 HERE = Path(__file__).parent
+RESULT = HERE / "results/physics.json"
 ENVS = (
     "InvertedPendulum-v5",
     "InvertedDoublePendulum-v5",
@@ -73,7 +75,8 @@ def python_with(version: str) -> Path:
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     needed = [f"mujoco=={version}", f"gymnasium=={gymnasium.__version__}", "packaging", "imageio"]
-    subprocess.run([str(python), "-m", "pip", "install", "-q", *needed], check=True)
+    if subprocess.run([str(python), "-m", "pip", "install", "-q", *needed]).returncode:
+        sys.exit(f"MuJoCo {version} could not be installed; expected a version such as 3.4.0")
     return python
 
 
@@ -82,7 +85,9 @@ def main(versions: list[str]) -> None:
     met = {key: value for env_id in ENVS for key, value in meet(env_id).items()}
     ours = {env_id: answer(env_id, met) for env_id in ENVS}
     halved = {env_id: answer(env_id, met, margins=0.5) for env_id in ENVS}
-    kept: dict[str, Any] = {"mujoco": importlib.metadata.version("mujoco"), "beside": {}}
+    kept = json.loads(RESULT.read_text())
+    if kept["mujoco"] != (installed := importlib.metadata.version("mujoco")):
+        kept = {"mujoco": installed, "beside": {}}
     with tempfile.TemporaryDirectory() as folder:
         states, answers = Path(folder, "states.npz"), Path(folder, "answers.npz")
         np.savez(states, **met)
@@ -97,7 +102,8 @@ def main(versions: list[str]) -> None:
                 for env_id in ENVS
             }
             print(version, json.dumps(kept["beside"][version], indent=1))
-    (HERE / "results/physics.json").write_text(json.dumps(kept, indent=1) + "\n")
+    kept["beside"] = dict(sorted(kept["beside"].items()))
+    RESULT.write_text(json.dumps(kept, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -386,8 +386,8 @@ def test_each_known_run_is_normal_beside_the_others_and_a_poor_one_is_not(
         path = run_folder(tmp_path / f"poor-{share}", poor, at=found["step"], **found["config"])
         told = check(path).told
         # The runs on some tasks differ too much to tell, and that is said.
-        assert told["blind"] == (env in FAR_APART)
-        assert told["verdict"] == "below" or told["blind"], share
+        assert told["untrained_within"] == (env in FAR_APART)
+        assert told["verdict"] == "below" or told["untrained_within"], share
 
 
 def test_a_real_run_is_checked_by_command(

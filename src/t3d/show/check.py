@@ -123,7 +123,7 @@ def check(path: str | Path, every: Record | None = None) -> Checked:
     told |= {"score": float(run[now]), "low": float(low[now]), "high": float(high[now])}
     told |= {"curves": int(np.isfinite(others[:, now]).sum()), "trained_to": int(mine[-1])}
     untrained = np.mean([returns[0] for returns in known.returns])
-    told["blind"] = bool(low[now] <= untrained <= high[now])
+    told["untrained_within"] = bool(low[now] <= untrained <= high[now])
     # Two evaluations or more, and more than a tenth of all, are worth a word.
     told["earlier"] = [
         {"verdict": where, "from": first, "to": last}
@@ -236,7 +236,7 @@ def lines(told: Record) -> list[str]:
         f" (mean of its evaluations after step {step // 2:,}) is {verdict} {low} to {high}, the"
         f" 95 % band of {told['curves']} known runs."
     ]
-    if told["blind"]:
+    if told["untrained_within"]:
         said.append(
             "That says little: known runs differ so much here that one that has learned nothing is"
             " within, too."
