@@ -16,13 +16,25 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from results import RESULTS, Run, author, curve, group_of, kept, plan, setting, together, without
+from results import (
+    AGAIN,
+    RESULTS,
+    Run,
+    author,
+    curve,
+    group_of,
+    kept,
+    plan,
+    setting,
+    together,
+    without,
+)
 from t3d.config import Config
 from t3d.randomness import generator
 from t3d.run import statistics
 from t3d.run.statistics import Array
 from t3d.show import plots
-from t3d.show.check import Known, band, recent
+from t3d.show.check import DECIMALS, Known, band, recent
 from t3d.show.plots import Curve
 
 ROOT = Path(__file__).parent.parent
@@ -462,7 +474,36 @@ def runs_section() -> list[str]:
             rows[-1] += [f"{points['seconds'][-1] / 60:.1f}", f"`{run['digest'][:12]}`"]
         head = ["seed", "steps", "score", "last evaluation", "best evaluation", "minutes", "digest"]
         lines += ["", *table(head, rows)]
-    return lines
+    return lines + again_section()
+
+
+def again_section() -> list[str]:
+    """Runs that were made once more on another kind of processor."""
+    lines = ["### The same on another processor", ""]
+    lines += prose(
+        """Some of these runs were made again, later and on another kind of processor
+        (`python benchmarks/results.py again RUN` compares). An evaluation is ten episodes of the
+        agent of that step, so that an agent that differs in one bit shows soon."""
+    )
+    said = {True: "same", False: "other", None: "–"}  # none, of a run that went further
+    rows = []
+    for row in json.loads(AGAIN.read_text()):
+        rows.append([f"{row['env']}, seed {row['seed']}", f"{row['step']:,}"])
+        rows[-1] += [f"{row['same']} of {row['evaluations']}", f"{row['apart']:.1g}"]
+        rows[-1] += [said[row["digest"]]]
+        rows[-1] += [row["first"], row["again"]]
+    head = ["run", "up to step", "same to the last bit", "apart", "digest", "first", "again"]
+    lines += table(head, rows)
+    return lines + prose(
+        """*Apart* is the largest difference of two evaluations. The one on Reacher-v5 is the task's
+        own: its reward is a norm for which NumPy asks OpenBLAS, whose last bit depends on the
+        processor. The digest is another throughout, because it takes in `estimated_Q`, what the
+        critic expects where an evaluation begins: PyTorch multiplies there, and adds up in an order
+        that depends on the processor. What the fused engine does depends on none of these
+        libraries' kernels: a test (`tests/parity/test_processors.py`) makes a run with their
+        plainest ones, and compares all of its state. The reference engine's products are PyTorch's,
+        and its bits those of one kind of processor."""
+    )
 
 
 def trust_section() -> list[str]:
@@ -484,7 +525,7 @@ def trust_section() -> list[str]:
         config = Config.from_dict(runs[0]["config"])
         for row in range(len(runs)):
             others = np.delete(line.returns, row, axis=0)
-            known = Known(config, {}, line.step, others.tolist())
+            known = Known(config, {}, line.step, dict(enumerate(others.tolist())))
             low, high = band(line.step, recent(line.step, known.at(line.step)))
             mine = recent(line.step, line.returns[row])
             outside = ((mine < low) | (mine > high))[line.step >= known.first]
@@ -732,7 +773,9 @@ def known() -> str:
             "versions": longest["versions"],
             "step": longest["evaluations"]["step"],
             "runs": {
-                str(run["config"]["seed"]): [round(mean, 3) for mean in run["evaluations"]["mean"]]
+                str(run["config"]["seed"]): [
+                    round(mean, DECIMALS) for mean in run["evaluations"]["mean"]
+                ]
                 for run in runs
             },
         }

@@ -2,6 +2,8 @@
 
     python benchmarks/results.py campaign            train what is missing; Ctrl-C, and it goes on
     python benchmarks/results.py add GROUP RUN ...   keep curves of runs, or of folders of runs
+    python benchmarks/results.py again RUN ...       note whether runs of the campaign, made once
+                                                     more, are the kept ones
     python benchmarks/draw_results.py                write docs/results.md and its pictures
 
 A kept curve is a file in benchmarks/results/GROUP/ with its evaluations, its score on test
@@ -28,11 +30,12 @@ from t3d.presets import flag, train_command
 from t3d.run.checkpoint import has_finished
 from t3d.run.folder import RunFolder
 from t3d.run.sweep import cells_of, read_spec
-from t3d.show.plots import NO_MATTER, Curve
+from t3d.show.plots import NO_MATTER, Curve, evaluated
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 CAMPAIGN = HERE / "campaign"
+AGAIN = RESULTS / "again.json"
 GROUPS = ("campaign", "ablation", "engines", "presets", "settings")
 _EXACT, _ROUNDED = ("step", "mean"), ("std", "estimated_Q", "true_Q", "seconds")
 
@@ -108,6 +111,45 @@ def add(group: str, path: Path) -> list[Path]:
     lines = (f" {json.dumps(key)}: {json.dumps(value)}" for key, value in kept.items())
     file.write_text("{\n" + ",\n".join(lines) + "\n}\n")
     return [file]
+
+
+def again(path: Path) -> Run:
+    """Note how many evaluations of a run are, to the last bit, those of the kept one of its knobs.
+
+    One that goes on further than the kept one, or is on its way, counts as far as both are.
+    """
+    config = RunFolder.open(path).config()
+    file = RESULTS / "campaign" / name_of("campaign", vars(config))
+    if not file.exists():
+        raise t3d.T3DError(f"{file} is not there: nothing is kept to compare {path} with")
+    first = json.loads(file.read_text())
+    asked = Config.from_dict(first["config"])
+    if config != dataclasses.replace(asked, steps=config.steps):
+        raise t3d.T3DError(f"{path} has other knobs than {file}; expected: {first['command']}")
+    then = dict(zip(first["evaluations"]["step"], first["evaluations"]["mean"]))
+    clock = dict(zip(then, first["evaluations"]["seconds"]))
+    now = evaluated(path)
+    both = sorted(then.keys() & now.points.keys())
+    if all(round(now.seconds[step], 3) == clock[step] for step in both):
+        raise t3d.T3DError(f"{path} is the kept run itself; expected one that was made again")
+    found = t3d.inspect(path)
+    noted = {
+        "env": config.env,
+        "seed": config.seed,
+        "step": both[-1],
+        "evaluations": len(both),
+        "same": sum(now.points[step] == then[step] for step in both),
+        "apart": max(abs(now.points[step] - then[step]) for step in both),
+        "digest": found["digest"] == first["digest"] if found["step"] == asked.steps else None,
+        "first": first["processor"],
+        "again": processor(),
+    }
+    one = ("env", "seed", "again")
+    rows = json.loads(AGAIN.read_text()) if AGAIN.exists() else []
+    rows = [row for row in rows if any(row[name] != noted[name] for name in one)]
+    rows = sorted([*rows, noted], key=lambda row: [row[name] for name in one])
+    AGAIN.write_text("[\n" + ",\n".join(f" {json.dumps(row)}" for row in rows) + "\n]\n")
+    return noted
 
 
 def processor() -> str:
@@ -209,6 +251,10 @@ def main(words: list[str]) -> int | str | None:
     """Run a command; returns an exit code, or what to say of bad input."""
     if words == ["campaign"]:
         return campaign()
+    if words[:1] == ["again"] and len(words) > 1:
+        for path in words[1:]:
+            print(path, again(Path(path)))
+        return 0
     if words[:1] != ["add"] or len(words) < 3 or words[1] not in GROUPS:
         return __doc__
     for path in words[2:]:

@@ -76,6 +76,32 @@ def test_a_run_like_the_known_ones_is_within(tmp_path: Path) -> None:
     ]
 
 
+def test_a_known_run_that_was_made_again_is_recognised(tmp_path: Path) -> None:
+    rising = [0.0, 12.3456, *[98.0] * 9]
+    known = known_with(runs=KNOWN[ENV]["runs"] | {"0": [0.0, 12.346, *[98.0] * 9]})
+    again = check(run_folder(tmp_path / "again", rising, seed=0), known).told
+    assert again["is_known_run"]
+    assert lines(again)[1:] == [
+        "It is a known run again: all its evaluations are those of the known run of seed 0, to"
+        " the last digit that is kept."
+    ]
+    # One that was evaluated more seldom, and further, is compared where both were.
+    at = [0, 100, 1000, 1900]
+    few = run_folder(tmp_path / "few", [0.0, 12.3456, 98.0, 70.0], at=at, seed=0, steps=1900)
+    assert check(few, known).told["is_known_run"]
+    others = {
+        "digit": run_folder(tmp_path / "digit", [0.0, 12.347, *[98.0] * 9], seed=0),
+        "late": run_folder(tmp_path / "late", [*rising[:-1], 98.001], seed=0),
+        "seed": run_folder(tmp_path / "seed", rising, seed=7),
+        "knob": run_folder(tmp_path / "knob", rising, seed=0, tau=0.02),
+        "untrained": run_folder(tmp_path / "untrained", [0.0, 99.0], at=[0, 150], seed=0),
+    }
+    for what, other in others.items():
+        told = check(other, known).told
+        assert not told["is_known_run"], what
+        assert not any("known run again" in line for line in lines(told)), what
+
+
 def test_below_and_above_say_since_when(tmp_path: Path) -> None:
     low = check(run_folder(tmp_path / "low", [0.0, *[100.0] * 5, *[50.0] * 5]), KNOWN).told
     # From step 600 on: the mean of the evaluations after step 300 is 83 there.

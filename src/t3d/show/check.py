@@ -29,6 +29,7 @@ _LEAST_SD = 0.01  # of the mean curve's range: where all runs reach the same, a 
 # Knobs that leave the curve as it is, or that say where it has points.
 _NO_MATTER = plots.NO_MATTER | {"eval_every", "env_deadline", "env_restarts", "replay_on_disk"}
 _OTHER_TASK = ("pixels", "action_repeat", "max_episode_steps")  # steps and returns are others
+DECIMALS = 3  # of a known evaluation
 _PACKAGES = ("t3d", "gymnasium", "mujoco", "box2d")  # whose versions may move a curve
 
 
@@ -38,7 +39,7 @@ class Known(NamedTuple):
     config: Config
     versions: Record
     step: Array  # (points,)
-    returns: list[list[float]]  # of each run, at the first of these steps or at all
+    returns: dict[int, list[float]]  # of each seed, at the first of these steps or at all
 
     @property
     def first(self) -> int:
@@ -48,7 +49,8 @@ class Known(NamedTuple):
     def at(self, step: Array) -> Array:
         """Every run's returns at other steps, on straight lines; nan where it has none."""
         nowhere: Any = {"left": np.nan, "right": np.nan}
-        return np.array([np.interp(step, self.step[: len(r)], r, **nowhere) for r in self.returns])
+        runs = self.returns.values()
+        return np.array([np.interp(step, self.step[: len(r)], r, **nowhere) for r in runs])
 
 
 class Checked(NamedTuple):
@@ -74,7 +76,7 @@ def known_for(config: Config, every: Record | None = None) -> Known:
         Config.from_dict(found["config"]),
         found["versions"],
         np.array(found["step"]),
-        list(found["runs"].values()),
+        {int(seed): returns for seed, returns in found["runs"].items()},
     )
     if len(known.returns) < _FEWEST:
         count = len(known.returns)
@@ -111,7 +113,7 @@ def check(path: str | Path, every: Record | None = None) -> Checked:
         if mine[-1] < known.first:
             advice = f"runs are compared from step {known.first:,} on; let it train longer"
             raise T3DError(f"{path} is at step {mine[-1]:,}, too early to tell: {advice}")
-        end = sorted(len(each) for each in known.returns)[-_FEWEST]
+        end = sorted(map(len, known.returns.values()))[-_FEWEST]
         until = f"the known curves end at step {known.step[end - 1]:,}"
         raise T3DError(f"{path} has no evaluation to compare: {until}")
     now = compared[-1]
@@ -122,7 +124,7 @@ def check(path: str | Path, every: Record | None = None) -> Checked:
     told["steps"] = config.steps
     told |= {"score": float(run[now]), "low": float(low[now]), "high": float(high[now])}
     told |= {"curves": int(np.isfinite(others[:, now]).sum()), "trained_to": int(mine[-1])}
-    untrained = np.mean([returns[0] for returns in known.returns])
+    untrained = np.mean([returns[0] for returns in known.returns.values()])
     told["untrained_within"] = bool(low[now] <= untrained <= high[now])
     # Two evaluations or more, and more than a tenth of all, are worth a word.
     told["earlier"] = [
@@ -131,6 +133,7 @@ def check(path: str | Path, every: Record | None = None) -> Checked:
         if where != "within" and count > max(1, 0.1 * len(compared))
     ]
     told["differences"] = _differences(config, folder.about(), known)
+    told["is_known_run"] = not told["differences"] and _is_known(config.seed, points, known)
     told["hints"] = _hints(folder, int(step[now])) if verdict == "below" else []
     shown = (step >= known.first) & (step <= max(config.steps, mine[-1]))  # what was to come, too
     return Checked(told, *(each[..., shown] for each in (step, run, others, low, high)))
@@ -190,6 +193,17 @@ def _differences(config: Config, about: Record, known: Known) -> Record:
     return told
 
 
+def _is_known(seed: int, points: dict[int, float], known: Known) -> bool:
+    """Whether a run is the known one of its seed again: at no step that both have do they differ.
+
+    Evaluations are so sensitive to the agent that equal ones, after some training, are no chance.
+    """
+    theirs = dict(zip(known.step.tolist(), known.returns.get(seed, [])))
+    both = points.keys() & theirs.keys()
+    trained = max(both, default=0) >= known.first
+    return trained and all(round(points[step], DECIMALS) == theirs[step] for step in both)
+
+
 def _hints(folder: RunFolder, until: int) -> list[str]:
     """What the run itself recorded that may be why it is below."""
     records: dict[str, list[Record]] = {}
@@ -240,6 +254,11 @@ def lines(told: Record) -> list[str]:
         said.append(
             "That says little: known runs differ so much here that one that has learned nothing is"
             " within, too."
+        )
+    if told["is_known_run"]:
+        said.append(
+            "It is a known run again: all its evaluations are those of the known run of seed"
+            f" {told['seed']}, to the last digit that is kept."
         )
     said += [
         f"It was {each['verdict']} from step {each['from']:,} to {each['to']:,}."
