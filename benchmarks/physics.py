@@ -85,9 +85,9 @@ def main(versions: list[str]) -> None:
     met = {key: value for env_id in ENVS for key, value in meet(env_id).items()}
     ours = {env_id: answer(env_id, met) for env_id in ENVS}
     halved = {env_id: answer(env_id, met, margins=0.5) for env_id in ENVS}
-    kept = json.loads(RESULT.read_text())
-    if kept["mujoco"] != (installed := importlib.metadata.version("mujoco")):
-        kept = {"mujoco": installed, "beside": {}}
+    kept: dict[str, Any] = {"mujoco": importlib.metadata.version("mujoco"), "beside": {}}
+    if RESULT.exists() and (before := json.loads(RESULT.read_text()))["mujoco"] == kept["mujoco"]:
+        kept = before
     with tempfile.TemporaryDirectory() as folder:
         states, answers = Path(folder, "states.npz"), Path(folder, "answers.npz")
         np.savez(states, **met)
@@ -102,7 +102,8 @@ def main(versions: list[str]) -> None:
                 for env_id in ENVS
             }
             print(version, json.dumps(kept["beside"][version], indent=1))
-    kept["beside"] = dict(sorted(kept["beside"].items()))
+    order = sorted(kept["beside"], key=lambda version: [int(part) for part in version.split(".")])
+    kept["beside"] = {version: kept["beside"][version] for version in order}
     RESULT.write_text(json.dumps(kept, indent=1) + "\n")
 
 

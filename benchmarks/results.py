@@ -107,6 +107,8 @@ def add(group: str, path: Path) -> list[Path]:
         | {name: [round(e[name], 3) for e in evaluations] for name in _ROUNDED},
     }
     file = RESULTS / group / name_of(group, kept["config"])
+    if file.exists() and json.loads(file.read_text())["config"]["steps"] > config.steps:
+        raise t3d.T3DError(f"{file} has more steps than {path}; move it away to keep this one")
     file.parent.mkdir(exist_ok=True)
     lines = (f" {json.dumps(key)}: {json.dumps(value)}" for key, value in kept.items())
     file.write_text("{\n" + ",\n".join(lines) + "\n}\n")
@@ -116,9 +118,11 @@ def add(group: str, path: Path) -> list[Path]:
 def again(path: Path) -> Run:
     """Note how many evaluations of a run are, to the last bit, those of the kept one of its knobs.
 
-    One that goes on further than the kept one, or is on its way, counts as far as both are.
+    One that goes on further than the kept one, or is on its way, counts as far as both are. Say it
+    on the machine on which the run was made.
     """
-    config = RunFolder.open(path).config()
+    folder = RunFolder.open(path)
+    config = folder.config()
     file = RESULTS / "campaign" / name_of("campaign", vars(config))
     if not file.exists():
         raise t3d.T3DError(f"{file} is not there: nothing is kept to compare {path} with")
@@ -126,6 +130,10 @@ def again(path: Path) -> Run:
     asked = Config.from_dict(first["config"])
     if config != dataclasses.replace(asked, steps=config.steps):
         raise t3d.T3DError(f"{path} has other knobs than {file}; expected: {first['command']}")
+    if (versions := folder.about()["versions"]) != first["versions"]:
+        raise t3d.T3DError(f"{path} has versions {versions}; expected {first['versions']}")
+    if first["processor"] == processor():
+        raise t3d.T3DError(f"{file} was made on {processor()} as well; expected another processor")
     then = dict(zip(first["evaluations"]["step"], first["evaluations"]["mean"]))
     clock = dict(zip(then, first["evaluations"]["seconds"]))
     now = evaluated(path)
@@ -146,7 +154,10 @@ def again(path: Path) -> Run:
     }
     one = ("env", "seed", "again")
     rows = json.loads(AGAIN.read_text()) if AGAIN.exists() else []
-    rows = [row for row in rows if any(row[name] != noted[name] for name in one)]
+    before = [row for row in rows if all(row[name] == noted[name] for name in one)]
+    if before and before[0]["step"] > noted["step"]:
+        raise t3d.T3DError(f"{AGAIN} has this run up to step {before[0]['step']} already")
+    rows = [row for row in rows if row not in before]
     rows = sorted([*rows, noted], key=lambda row: [row[name] for name in one])
     AGAIN.write_text("[\n" + ",\n".join(f" {json.dumps(row)}" for row in rows) + "\n]\n")
     return noted

@@ -1,5 +1,6 @@
 """The published figures are those of the kept curves, and their commands give the runs again."""
 
+import importlib
 import json
 import runpy
 import shlex
@@ -9,9 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+import t3d
+from conftest import TINY, read_json
 from t3d.cli import _parse_knobs
 from t3d.config import Config
 from t3d.presets import resolve, train_command
+from t3d.run.agents import keep_score
+from t3d.run.folder import RunFolder
 from t3d.show.plots import Curve
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -78,3 +83,42 @@ def test_groups_that_do_not_overlap_are_told_apart_and_others_not(script: dict[s
     assert script["verdict"](low, high, ("one", "other")) == "p = 0.008: other is higher"
     assert script["verdict"](high, low, ("one", "other")) == "p = 0.008: one is higher"
     assert "not told apart" in script["verdict"](low, low + 0.5, ("one", "other"))
+
+
+def test_a_run_that_was_made_again_elsewhere_is_compared_with_the_kept_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    results: Any = importlib.import_module("results")
+    monkeypatch.setattr(results, "RESULTS", tmp_path)
+    monkeypatch.setattr(results, "AGAIN", tmp_path / "again.json")
+    first, second = tmp_path / "first", tmp_path / "second"
+    for run in (first, second):
+        t3d.train("Pendulum-v1", run=run, engine="fused", quiet=True, **TINY)
+    keep_score(RunFolder.open(first), t3d.evaluate(first, episodes=1))
+    (kept,) = results.add("campaign", first)
+    # On the processor that the kept one was made on, the digest says it, and no row is for it.
+    with pytest.raises(t3d.T3DError, match="expected another processor"):
+        results.again(second)
+    monkeypatch.setattr(results, "processor", lambda: "another")
+    with pytest.raises(t3d.T3DError, match="is the kept run itself"):
+        results.again(first)
+    results.again(second)
+    # An evaluation of the kept one that is another, and one that only it has.
+    there = read_json(kept)
+    there["evaluations"]["mean"][1] += 0.5
+    for values in there["evaluations"].values():
+        values.append(90)
+    kept.write_text(json.dumps(there))
+    monkeypatch.setattr(results, "processor", lambda: "a third")
+    results.again(second)
+    same, other = read_json(tmp_path / "again.json")[::-1]
+    assert (same["again"], same["same"], same["evaluations"]) == ("another", 3, 3)
+    assert (same["apart"], same["digest"]) == (0, True)
+    assert (other["again"], other["same"], other["evaluations"]) == ("a third", 2, 3)
+    assert (other["apart"], other["step"]) == (0.5, 60)
+    # A kept run is not replaced by a shorter one.
+    there["config"]["steps"] = 90
+    kept.write_text(json.dumps(there))
+    with pytest.raises(t3d.T3DError, match="has more steps than"):
+        results.add("campaign", first)

@@ -25,7 +25,7 @@ STEPS = list(range(0, 1100, 100))
 # Three runs that rise from 0 to about 100 at once: their mean is 100 and their deviation 2.
 KNOWN: dict[str, Any] = {
     ENV: {
-        "config": {"env": ENV, "tau": 0.01, "random_steps": 25},
+        "config": {"env": ENV, "tau": 0.01, "random_steps": 25, "engine": "fused"},
         "versions": {"t3d": "0.1.0", "gymnasium": "1.4.0", "mujoco": "3.5.0"},
         "step": STEPS,
         "runs": {str(seed): [0.0, *[98.0 + 2 * seed] * 10] for seed in range(3)},
@@ -77,29 +77,32 @@ def test_a_run_like_the_known_ones_is_within(tmp_path: Path) -> None:
 
 
 def test_a_known_run_that_was_made_again_is_recognised(tmp_path: Path) -> None:
-    rising = [0.0, 12.3456, *[98.0] * 9]
-    known = known_with(runs=KNOWN[ENV]["runs"] | {"0": [0.0, 12.346, *[98.0] * 9]})
-    again = check(run_folder(tmp_path / "again", rising, seed=0), known).told
-    assert again["is_known_run"]
+    rising = [0.0, *(96.0 + step + 0.0004 for step in range(10))]
+    known = known_with(runs=KNOWN[ENV]["runs"] | {"0": [0.0, *(96.0 + s for s in range(10))]})
+    again = check(run_folder(tmp_path / "again", rising, seed=0, engine="fused"), known).told
+    assert again["same_as_known"] == 11
     assert lines(again)[1:] == [
-        "It is a known run again: all its evaluations are those of the known run of seed 0, to"
-        " the last digit that is kept."
+        "It is one of these: at all 11 steps that both have, its evaluation is that of the known"
+        " run of seed 0, to the last digit kept."
     ]
     # One that was evaluated more seldom, and further, is compared where both were.
-    at = [0, 100, 1000, 1900]
-    few = run_folder(tmp_path / "few", [0.0, 12.3456, 98.0, 70.0], at=at, seed=0, steps=1900)
-    assert check(few, known).told["is_known_run"]
+    means, at = [0.0, 96.0, 97.0, 105.0, 70.0], [0, 100, 200, 1000, 1900]
+    few = run_folder(tmp_path / "few", means, at=at, seed=0, steps=1900)
+    assert check(few, known).told["same_as_known"] == 4
     others = {
-        "digit": run_folder(tmp_path / "digit", [0.0, 12.347, *[98.0] * 9], seed=0),
-        "late": run_folder(tmp_path / "late", [*rising[:-1], 98.001], seed=0),
+        "digit": run_folder(tmp_path / "digit", [0.0, 96.001, *rising[2:]], seed=0),
+        "late": run_folder(tmp_path / "late", [*rising[:-1], 105.001], seed=0),
         "seed": run_folder(tmp_path / "seed", rising, seed=7),
         "knob": run_folder(tmp_path / "knob", rising, seed=0, tau=0.02),
+        "engine": run_folder(tmp_path / "engine", rising, seed=0, engine="reference"),
         "untrained": run_folder(tmp_path / "untrained", [0.0, 99.0], at=[0, 150], seed=0),
+        # Runs that all have what there is to have are alike without being one.
+        "mastered": run_folder(tmp_path / "mastered", [0.0, *[100.0] * 10], seed=1),
     }
     for what, other in others.items():
         told = check(other, known).told
-        assert not told["is_known_run"], what
-        assert not any("known run again" in line for line in lines(told)), what
+        assert not told["same_as_known"], what
+        assert not any("one of these" in line for line in lines(told)), what
 
 
 def test_below_and_above_say_since_when(tmp_path: Path) -> None:

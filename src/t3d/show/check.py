@@ -30,6 +30,7 @@ _LEAST_SD = 0.01  # of the mean curve's range: where all runs reach the same, a 
 _NO_MATTER = plots.NO_MATTER | {"eval_every", "env_deadline", "env_restarts", "replay_on_disk"}
 _OTHER_TASK = ("pixels", "action_repeat", "max_episode_steps")  # steps and returns are others
 DECIMALS = 3  # of a known evaluation
+_TELLING = 3  # different evaluations by which a known run is recognised
 _PACKAGES = ("t3d", "gymnasium", "mujoco", "box2d")  # whose versions may move a curve
 
 
@@ -133,7 +134,7 @@ def check(path: str | Path, every: Record | None = None) -> Checked:
         if where != "within" and count > max(1, 0.1 * len(compared))
     ]
     told["differences"] = _differences(config, folder.about(), known)
-    told["is_known_run"] = not told["differences"] and _is_known(config.seed, points, known)
+    told["same_as_known"] = 0 if told["differences"] else _same(config, points, known)
     told["hints"] = _hints(folder, int(step[now])) if verdict == "below" else []
     shown = (step >= known.first) & (step <= max(config.steps, mine[-1]))  # what was to come, too
     return Checked(told, *(each[..., shown] for each in (step, run, others, low, high)))
@@ -193,15 +194,19 @@ def _differences(config: Config, about: Record, known: Known) -> Record:
     return told
 
 
-def _is_known(seed: int, points: dict[int, float], known: Known) -> bool:
-    """Whether a run is the known one of its seed again: at no step that both have do they differ.
+def _same(config: Config, points: dict[int, float], known: Known) -> int:
+    """If a run is the known one of its seed again, how many evaluations say so; otherwise 0.
 
-    Evaluations are so sensitive to the agent that equal ones, after some training, are no chance.
+    That is where no evaluation differs at the steps that both have. Several must be of an agent on
+    its way: untrained ones are alike, and so are those that have all that there is to have.
     """
-    theirs = dict(zip(known.step.tolist(), known.returns.get(seed, [])))
+    theirs = dict(zip(known.step.tolist(), known.returns.get(config.seed, [])))
     both = points.keys() & theirs.keys()
-    trained = max(both, default=0) >= known.first
-    return trained and all(round(points[step], DECIMALS) == theirs[step] for step in both)
+    told_by = {theirs[step] for step in both if step >= known.first}
+    if config.engine not in ("auto", known.config.engine) or len(told_by) < _TELLING:
+        return 0
+    same = all(round(points[step], DECIMALS) == theirs[step] for step in both)
+    return len(both) if same else 0
 
 
 def _hints(folder: RunFolder, until: int) -> list[str]:
@@ -255,10 +260,10 @@ def lines(told: Record) -> list[str]:
             "That says little: known runs differ so much here that one that has learned nothing is"
             " within, too."
         )
-    if told["is_known_run"]:
+    if told["same_as_known"]:
         said.append(
-            "It is a known run again: all its evaluations are those of the known run of seed"
-            f" {told['seed']}, to the last digit that is kept."
+            f"It is one of these: at all {told['same_as_known']} steps that both have, its"
+            f" evaluation is that of the known run of seed {told['seed']}, to the last digit kept."
         )
     said += [
         f"It was {each['verdict']} from step {each['from']:,} to {each['to']:,}."
