@@ -698,8 +698,11 @@ def readme() -> str:
     for env, runs in campaign_order():
         for end in sorted({furthest(runs, 3), furthest(runs, 1)} - {0}):
             there = reached(runs, end)
-            value, within = iqm_of(score_at(up_to(curve("", there), end), end))
-            ours = f"{value} ({within})" if len(there) >= 3 else f"{value.strip('*')}, one run"
+            scores = score_at(up_to(curve("", there), end), end)
+            # Of fewer than three there is no interval, and each is told.
+            ours = " and ".join(map(number, scores))
+            if len(scores) >= 3:
+                ours = "{} ({})".format(*iqm_of(scores))
             theirs = ["–", "–"]
             if env in paper:
                 _, iqm, low, high, _ = map(number, paper[env][str(end)])
@@ -723,30 +726,35 @@ def furthest(runs: list[Run], least: int) -> int:
 
 
 def draw_campaign() -> list[Path]:
-    """The learning curves of the campaign, a panel for each environment."""
+    """The learning curves of the campaign: a panel for each environment, one legend for all."""
     order = campaign_order()
     across = min(4 if len(order) > 6 else 3, len(order))
     down = -(-len(order) // across)
-    figure = plots.new_figure(4.4 * across, 3.3 * down)
+    figure = plots.new_figure(4.4 * across, 3.3 * down + 0.4)
+    legend: dict[str, Any] = {}
     for place, (env, runs) in enumerate(order, start=1):
-        axes = figure.add_subplot(down, across, place)
+        axes: Any = figure.add_subplot(down, across, place)
         lines = [curve("T3D", runs)]
         if theirs := author(env).get(runs[0]["config"]["random_steps"]):
             lines.append(together("author's code", theirs))
         plots.panel(axes, lines)
-        longest = max(runs, key=lambda run: len(run["evaluations"]["step"]))
-        alone = curve("", [longest])
-        further = alone.step >= lines[0].step[-1]
-        if further.sum() > 1:
-            colour, seed = axes.get_lines()[0].get_color(), longest["config"]["seed"]
-            tail = alone.returns[0, further]
-            axes.plot(alone.step[further], tail, color=colour, lw=1, label=f"seed {seed}, further")
-        mark_published(axes, env, int(alone.step[-1]))
-        axes.set_title(env)
+        colour = axes.get_lines()[0].get_color()
+        alone = [curve("", [run]) for run in runs]
+        for line in alone:
+            further = line.step >= lines[0].step[-1]
+            if further.sum() > 1:
+                tail = line.returns[0, further]
+                axes.plot(line.step[further], tail, color=colour, lw=0.9, label="T3D, one seed")
+        mark_published(axes, env, max(int(line.step[-1]) for line in alone))
+        axes.set_title(f"{env}, {len(runs)} seeds" if len(runs) > 1 else f"{env}, one seed")
         axes.locator_params(axis="x", nbins=4)
-        axes.legend(loc="best", fontsize=8)
+        axes.get_legend().remove()  # it would lie on the curves
+        for handle, label in zip(*axes.get_legend_handles_labels()):
+            legend.setdefault(re.sub(r", (seed \d+|\d+ seeds)$", ", mean of seeds", label), handle)
         if (place - 1) % across == 0:
             axes.set_ylabel("evaluation return")
+    legend = dict(sorted(legend.items()))  # T3D's first
+    figure.legend(legend.values(), legend, loc="outside lower center", ncols=len(legend))
     return plots.save(figure, DOCS / "images" / "results")
 
 
