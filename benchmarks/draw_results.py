@@ -534,10 +534,14 @@ def again_section() -> list[str]:
         on the processor; the memory keeps rewards in fewer digits. The digest of a run (– where one
         went further) takes in `estimated_Q`, what the critic expects where an evaluation begins,
         which PyTorch computes, and so need not be the same on two kinds of processor. What the
-        fused engine does depends on none of these libraries' kernels: a test
-        (`tests/parity/test_processors.py`) makes a run with their plainest ones, and compares all
-        of its state. Its own code is compiled for the processor: on other kinds (ARM, or
-        without FMA) its bits may well be others, which is not measured. The reference engine's
+        fused engine does depends neither on these libraries' kernels nor on the width of the
+        processor's vectors: a test (`tests/parity/test_processors.py`) makes a run with their
+        plainest ones, and one that is compiled for narrower vectors, and compares all of its state.
+        A run compiled for AMD's Zen 4, whose vectors are wider, was the same too
+        (`NUMBA_CPU_NAME=znver4 NUMBA_CPU_FEATURES= t3d train ...`, on an Intel processor that has
+        the same instructions). Without fused multiply-add a product is rounded once more: compiled
+        for such a processor (`x86-64-v2`), the run was another. ARM is not measured. The reference
+        engine's
         products are PyTorch's."""
     )
 

@@ -1,4 +1,4 @@
-"""The fused engine's bits are its own, whatever the processor makes of the libraries' products."""
+"""The fused engine's bits are its own, whatever a processor makes of libraries and of loops."""
 
 import os
 import platform
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from llvmlite import binding
 
 from conftest import TINY, metrics_without_time, same_bits
 
@@ -18,20 +19,34 @@ PLAIN = {
     "NPY_DISABLE_CPU_FEATURES": "X86_V3 X86_V4 AVX512_ICL AVX512_SPR",
     "OPENBLAS_CORETYPE": "Prescott",
 }
+# What the compiler does for a processor whose vectors are half as wide.
+NARROW = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+prefer-128-bit"}
 SCRIPT = """
-import sys, numpy, torch, t3d
+import sys, numba, numpy, torch, t3d
 t3d.train("Hopper-v5", run=sys.argv[1], engine="fused", quiet=True, **{knobs})
 numbers = numpy.random.default_rng(0).random((256, 256))
 small = numbers.astype("float32")
 product = (torch.from_numpy(small) @ torch.from_numpy(small)).numpy()
+
+@numba.njit(fastmath={{"reassoc"}})
+def total(numbers):
+    found = numbers[0]
+    for i in range(1, numbers.size):
+        found += numbers[i]
+    return found
+
 print(*(hash(found.tobytes()) for found in (product, numpy.exp(small), numbers @ numbers)))
+print(total(small.ravel()))
 """
 
 
 def train(run: Path, variables: dict[str, str]) -> list[str]:
-    """Make a run in a process with these variables; returns a number of each library there."""
+    """Make a run in a process with these variables; returns what others compute there.
+
+    That is a number of each library, and a sum whose order the compiler may choose.
+    """
     knobs = TINY | {"steps": 600, "hidden": (64, 48), "batch_size": 64, "eval_every": 200}
-    usual = {name: value for name, value in os.environ.items() if name not in PLAIN}
+    usual = {name: value for name, value in os.environ.items() if name not in PLAIN | NARROW}
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT.format(knobs=knobs), str(run)],
         env=usual | variables | {"PYTHONHASHSEED": "0"},
@@ -43,11 +58,18 @@ def train(run: Path, variables: dict[str, str]) -> list[str]:
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the variables are for x86 alone")
-def test_a_run_does_not_depend_on_the_kernels_of_the_libraries(tmp_path: Path) -> None:
+@pytest.mark.skipif(not binding.get_host_cpu_features().get("fma"), reason="other roundings")
+@pytest.mark.parametrize(
+    ("variables", "changed"),
+    [(PLAIN, [True, True, True, False]), (NARROW, [False, False, False, True])],
+    ids=["plain libraries", "narrow vectors"],
+)
+def test_a_run_does_not_depend_on_the_kernels_of_libraries_or_the_width_of_vectors(
+    variables: dict[str, str], changed: list[bool], tmp_path: Path
+) -> None:
     one, other = tmp_path / "one", tmp_path / "other"
-    usual, plain = train(one, {}), train(other, PLAIN)
-    assert len(usual) == len(plain) == 3
-    assert all(a != b for a, b in zip(usual, plain)), (usual, plain)  # other kernels, all of them
+    usual, there = train(one, {}), train(other, variables)
+    assert [a != b for a, b in zip(usual, there, strict=True)] == changed  # they have an effect
     assert same_bits(one, other)
     for mine, theirs in zip(metrics_without_time(one), metrics_without_time(other), strict=True):
         # The one number that PyTorch measures, on its way to the page and to nothing else.

@@ -530,7 +530,7 @@ def _select_action(
         ins, outs, weight = plan[i, INS], plan[i, OUTS], plan[i, WEIGHT]
         out = parameters[weight + ins * outs : weight + (ins + 1) * outs].copy()  # the biases
         for row in range(outs):
-            out[row] += dot(parameters[weight + row * ins : weight + (row + 1) * ins], x)
+            out[row] += dot(parameters, weight + row * ins, x, ins)
             if i < len(plan) - 1 and out[row] < 0:
                 out[row] = 0
         x = out

@@ -40,21 +40,19 @@ def compiled(function: Function) -> Function:
     return cast(Function, numba.njit(**_OPTIONS)(function))
 
 
-@numba.njit(fastmath={"contract", "reassoc"}, **_OPTIONS)  # type: ignore[untyped-decorator]
-def dot(a: Array, b: Array) -> Any:
-    """The sum of a * b, taken in vector lanes."""
-    total = a.dtype.type(0)
-    for i in range(a.size):
-        total += a[i] * b[i]
-    return total
-
-
 def entry(function: Function) -> Function:
     """Compile a function that Python calls, and keep the result on disk, where that is possible."""
     try:
         return cast(Function, numba.njit(cache=True, **_OPTIONS)(function))
     except RuntimeError:  # neither beside the source nor in the user's cache can be written
         return compiled(function)
+
+
+def _multiply_add(builder: Any, vector: Any, bits: int) -> Any:
+    """a * b + c of vectors, with one rounding where the processor can."""
+    kind = ir.FunctionType(vector, [vector] * 3)
+    name = f"llvm.fmuladd.v{vector.count}f{bits}"
+    return cgutils.get_or_insert_function(builder.module, kind, name)
 
 
 def _tile(height: int, finish: Finish) -> Callable[..., None]:
@@ -99,9 +97,7 @@ def _tile(height: int, finish: Finish) -> Callable[..., None]:
             zero = ir.Constant(vector, [0.0] * LANES)
             nothing = ir.Constant(vector, ir.Undefined)
             first_lane = ir.Constant(ir.VectorType(lane, LANES), [0] * LANES)
-            kind = ir.FunctionType(vector, [vector] * 3)
-            name = f"llvm.fmuladd.v{LANES}f{bits}"
-            multiply_add = cgutils.get_or_insert_function(builder.module, kind, name)
+            multiply_add = _multiply_add(builder, vector, bits)
 
             def times(value: Any, constant: int) -> Any:
                 return builder.mul(value, ir.Constant(value.type, constant))
@@ -340,6 +336,72 @@ def add_product(typing: Any, out: Any, out_at: Any, a: Any, a_at: Any, b: Any, b
         return context.get_dummy_value()
 
     return signature, generate
+
+
+def _dot(lanes: int, registers: int) -> Callable[..., Any]:
+    """Generate a part of a dot product, which takes so many numbers at a step."""
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def part(typing: Any, a: Any, a_at: Any, b: Any, b_at: Any, steps: Any, total: Any) -> Any:
+        """The total, and the sum of a[a_at + i] * b[b_at + i] for all i of these steps."""
+        signature = a.dtype(a, numba.intp, b, numba.intp, numba.intp, a.dtype)
+
+        def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            bits = a.dtype.bitwidth
+            vector = ir.VectorType(context.get_data_type(a.dtype), lanes)
+            multiply_add = _multiply_add(builder, vector, bits)
+            nothing = ir.Constant(vector, [-0.0] * lanes)  # what it is added to keeps its bits
+            first = builder.insert_element(nothing, values[5], ir.Constant(ir.IntType(32), 0))
+            sums = [cgutils.alloca_once(builder, vector) for _ in range(registers)]
+            for place, start in zip(sums, [first, *[nothing] * (registers - 1)]):
+                builder.store(start, place)
+
+            def load(kind: Any, array: Any, at: Any, step: Any, register: int) -> Any:
+                offset = builder.mul(step, ir.Constant(step.type, lanes * registers))
+                offset = builder.add(offset, ir.Constant(step.type, lanes * register))
+                data = context.make_array(kind)(context, builder, array).data
+                place = builder.gep(data, [builder.add(at, offset)])
+                return builder.load(builder.bitcast(place, vector.as_pointer()), align=bits // 8)
+
+            with cgutils.for_range(builder, values[4]) as loop:
+                for register, place in enumerate(sums):
+                    one = load(a, values[0], values[1], loop.index, register)
+                    other = load(b, values[2], values[3], loop.index, register)
+                    grown = builder.call(multiply_add, [one, other, builder.load(place)])
+                    builder.store(grown, place)
+            result = reduce(builder.fadd, [builder.load(place) for place in sums])
+            half = lanes // 2
+            while half:  # the upper half of the lanes to the lower one, until one is left
+                mask = ir.VectorType(ir.IntType(32), half)
+                low, high = (
+                    builder.shuffle_vector(
+                        result, result, ir.Constant(mask, list(range(at, at + half)))
+                    )
+                    for at in (0, half)
+                )
+                result, half = builder.fadd(low, high), half // 2
+            return builder.extract_element(result, ir.Constant(ir.IntType(32), 0))
+
+        return signature, generate
+
+    return cast(Callable[..., Any], part)
+
+
+_dot32, _dot4, _dot1 = _dot(8, 4), _dot(4, 1), _dot(1, 1)
+
+
+@compiled
+def dot(a: Array, a_at: int, b: Array, count: int) -> Any:
+    """The sum of a[a_at + i] * b[i], for i below count: 32 at a step, then four, then one by one.
+
+    A compiler that may choose the order takes as many at a step as the processor's vectors hold, so
+    that the last bits of an action would depend on the kind of processor.
+    """
+    total = _dot32(a, a_at, b, 0, count // 32, a.dtype.type(0))
+    done = count // 32 * 32
+    total = _dot4(a, a_at + done, b, done, (count - done) // 4, total)
+    done = count // 4 * 4
+    return _dot1(a, a_at + done, b, done, count - done, total)
 
 
 @compiled
