@@ -235,7 +235,7 @@ def campaign_section() -> list[str]:
         lowest of Tianshou's ten is {number(lowest)}. Four of its last ten evaluations are about
         3,300, all episodes of full length; in five, most episodes end in a fall before step 600 of
         1,000. One run cannot tell whether that is chance. The author's code on the same Hopper-v5,
-        one run to 300,000 steps, is not ahead of T3D's (below), and
+        two runs to 300,000 steps, is not ahead of T3D's (below), and
         [its contacts are others](#one-name-two-physics) than in the v1 and v3 of the others:
         training with the old ones would be the next thing to measure."""
     )
