@@ -165,12 +165,13 @@ def campaign_section() -> list[str]:
     paper, tianshou, peers = (PUBLISHED[name] for name in ("paper", "tianshou", "peers"))
     lines = ["## What it reaches", "", "![Learning curves of the campaign](images/results.svg)", ""]
     lines += prose(
-        """Thick lines are means over seeds; shades, from three seeds on, their 95 % bootstrap
-        intervals; thin lines are seeds; marks are the IQM of others' ten seeds with its interval.
-        In the table, a run counts by the mean of its evaluations
-        in the last tenth of its first 100,000, 300,000 or 1,000,000 steps; the interval is that of
-        the IQM (from five seeds it covers some 91 %: [compare.md](compare.md)). *All* is the mean
-        of all evaluations up to that step, and *maximum* the largest value of the mean curve, the
+        """Thick lines are means over seeds, of T3D as many as a title says, of the author's code
+        those of [the table below](#beside-other-code); shades, from three seeds on, their 95 %
+        bootstrap intervals; thin lines are seeds; marks are the IQM of others' ten seeds with its
+        interval. In the table, a run counts by the mean of its evaluations in the last tenth of its
+        first 100,000, 300,000 or 1,000,000 steps; the interval is that of the IQM (from five seeds
+        it covers some 91 %: [compare.md](compare.md)). *All* is the mean of all evaluations up to
+        that step, and *maximum* the largest value of the mean curve, the
         measure of the paper's table. In italics, by the same measures but of evaluations every
         5,000 steps: the paper's own curves
         ([learning_curves](https://github.com/sfujim/TD3/tree/master/learning_curves): ten seeds,
@@ -538,11 +539,11 @@ def again_section() -> list[str]:
         processor's vectors: a test (`tests/parity/test_processors.py`) makes a run with their
         plainest ones, and one that is compiled for narrower vectors, and compares all of its state.
         A run compiled for AMD's Zen 4, whose vectors are wider, was the same too
-        (`NUMBA_CPU_NAME=znver4 NUMBA_CPU_FEATURES= t3d train ...`, on an Intel processor that has
-        the same instructions). Without fused multiply-add a product is rounded once more: compiled
-        for such a processor (`x86-64-v2`), the run was another. ARM is not measured. The reference
-        engine's
-        products are PyTorch's."""
+        (`NUMBA_CPU_NAME=znver4 NUMBA_CPU_FEATURES= t3d train ...`, on an Intel processor that can
+        run it). Without fused multiply-add a product is rounded once more: compiled for such a
+        processor (`x86-64-v2`), the run was another. The `tanh` of an action is the C library's
+        (here glibc 2.36): of another version, or on ARM, nothing is measured. The reference
+        engine's products are PyTorch's."""
     )
 
 
@@ -715,7 +716,8 @@ def readme() -> str:
                 value, within = iqm_of(np.array(tianshou[env][str(end)]))
                 theirs[1] = f"{value.strip('*')} ({within})"
             rows.append([env, f"{end:,}", str(len(there)), ours, *theirs])
-    head = ["environment", "steps", "seeds", "T3D: IQM (95 %)", "paper, v1", "Tianshou, v3"]
+    ours = "T3D: IQM (95 %), or each run"
+    head = ["environment", "steps", "seeds", ours, "paper, v1", "Tianshou, v3"]
     before, begin, rest = README.read_text().partition("<!-- what it reaches -->\n")
     _, finish, after = rest.partition("<!-- end -->")
     return "\n".join([before + begin, *table(head, rows), finish + after])
@@ -748,13 +750,15 @@ def draw_campaign() -> list[Path]:
             further = line.step >= lines[0].step[-1]
             if further.sum() > 1:
                 tail = line.returns[0, further]
-                axes.plot(line.step[further], tail, color=colour, lw=0.9, label="T3D, one seed")
+                axes.plot(
+                    line.step[further], tail, color=colour, lw=0.9, label="T3D, one seed further"
+                )
         mark_published(axes, env, max(int(line.step[-1]) for line in alone))
         axes.set_title(f"{env}, {len(runs)} seeds" if len(runs) > 1 else f"{env}, one seed")
         axes.locator_params(axis="x", nbins=4)
         axes.get_legend().remove()  # it would lie on the curves
         for handle, label in zip(*axes.get_legend_handles_labels()):
-            legend.setdefault(re.sub(r", (seed \d+|\d+ seeds)$", ", mean of seeds", label), handle)
+            legend.setdefault(re.sub(r", (seed \d+|\d+ seeds)$", "", label), handle)
         if (place - 1) % across == 0:
             axes.set_ylabel("evaluation return")
     legend = dict(sorted(legend.items()))  # T3D's first

@@ -65,8 +65,10 @@ def metrics_without_time(run: str | Path) -> list[dict[str, Any]]:
 def same_bits(one: str | Path, other: str | Path) -> bool:
     """Whether two runs ended in the same state, bit for bit."""
     mine, theirs = whole_state(one), whole_state(other)
-    equal = all(np.array_equal(mine[name], theirs[name]) for name in mine)
-    return mine.keys() == theirs.keys() and equal
+    return mine.keys() == theirs.keys() and all(
+        mine[name].dtype == theirs[name].dtype and mine[name].tobytes() == theirs[name].tobytes()
+        for name in mine
+    )
 
 
 def read_json(path: Path) -> Any:

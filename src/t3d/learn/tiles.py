@@ -10,7 +10,7 @@ which each unit of a layer is sixteen numbers in a row, one per transition, its 
 Each step of k takes one row of the panel and six numbers of the other operand, spread over
 all lanes: twelve multiply-adds with AVX2, and nothing is written before the last k. Every
 number is summed in the order of k, whichever tile it is in, so that no result depends on how
-the work is cut up.
+the work is cut up. (An action for one state is a dot product per unit, in an order of its own.)
 """
 
 from collections.abc import Callable
@@ -49,7 +49,7 @@ def entry(function: Function) -> Function:
 
 
 def _multiply_add(builder: Any, vector: Any, bits: int) -> Any:
-    """a * b + c of vectors, with one rounding where the processor can."""
+    """The function that gives a * b + c of vectors, rounded once where the processor can."""
     kind = ir.FunctionType(vector, [vector] * 3)
     name = f"llvm.fmuladd.v{vector.count}f{bits}"
     return cgutils.get_or_insert_function(builder.module, kind, name)
@@ -339,11 +339,11 @@ def add_product(typing: Any, out: Any, out_at: Any, a: Any, a_at: Any, b: Any, b
 
 
 def _dot(lanes: int, registers: int) -> Callable[..., Any]:
-    """Generate a part of a dot product, which takes so many numbers at a step."""
+    """Generate a part of a dot product: so many registers of so many lanes at a step."""
 
     @intrinsic  # type: ignore[untyped-decorator]
     def part(typing: Any, a: Any, a_at: Any, b: Any, b_at: Any, steps: Any, total: Any) -> Any:
-        """The total, and the sum of a[a_at + i] * b[b_at + i] for all i of these steps."""
+        """`total` plus the sum of a[a_at + i] * b[b_at + i], for all i of these steps."""
         signature = a.dtype(a, numba.intp, b, numba.intp, numba.intp, a.dtype)
 
         def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -387,6 +387,8 @@ def _dot(lanes: int, registers: int) -> Callable[..., Any]:
     return cast(Callable[..., Any], part)
 
 
+# The order that LLVM chose for vectors of 256 bits, when it might: kept runs were made in it.
+# Another would be as good, but every run would be another one.
 _dot32, _dot4, _dot1 = _dot(8, 4), _dot(4, 1), _dot(1, 1)
 
 
