@@ -65,10 +65,11 @@ def metrics_without_time(run: str | Path) -> list[dict[str, Any]]:
 def same_bits(one: str | Path, other: str | Path) -> bool:
     """Whether two runs ended in the same state, bit for bit."""
     mine, theirs = whole_state(one), whole_state(other)
-    return mine.keys() == theirs.keys() and all(
-        mine[name].dtype == theirs[name].dtype and mine[name].tobytes() == theirs[name].tobytes()
-        for name in mine
-    )
+    bits = [
+        {name: (array.dtype, array.shape, array.tobytes()) for name, array in state.items()}
+        for state in (mine, theirs)
+    ]
+    return bits[0] == bits[1]
 
 
 def read_json(path: Path) -> Any:
