@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from t3d import Config
+from t3d.play.envs import EnvMaker
 from t3d.play.vector import Environments
 
 TASKS = ("Pendulum-v1", "HalfCheetah-v5", "Humanoid-v5", "BipedalWalker-v3", "CarRacing-v3")
@@ -17,7 +18,8 @@ SECONDS = 2.0
 
 def speed(env: str, num_envs: int, backend: Any) -> float:
     """Steps per second with random actions, resets included."""
-    environments = Environments(env, Config(env=env, num_envs=num_envs, env_backend=backend))
+    config = Config(env=env, num_envs=num_envs, env_backend=backend)
+    environments = Environments(EnvMaker(env, config))
     low, high = environments.low, environments.high
     random = np.random.default_rng(0)
     environments.reset()

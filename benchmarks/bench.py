@@ -118,7 +118,7 @@ def limits(threads: int, seconds: float) -> float:
 
 def take_turns(contestants: dict[str, Contestant], rounds: int, seconds: float) -> Any:
     """Let all work, in turns, and the limit be measured between them."""
-    from t3d.machine import cores
+    from t3d.base.machine import cores
 
     products: dict[str, list[float]] = {"limit": [], "limit_1_thread": []}
     for _ in range(rounds):
@@ -197,7 +197,7 @@ def measure_growth(match: str) -> Any:
 def measure_start(match: str) -> Any:
     """Seconds until something happens, best of a few."""
     found = {}
-    ask = "from t3d.cli import main; main(['--help'])"
+    ask = "from t3d.cli.main import main; main(['--help'])"
     words = {
         "import t3d": ["-c", "import t3d"],
         "t3d --help": ["-c", ask],
@@ -222,7 +222,7 @@ def measure_start(match: str) -> Any:
 def first_update(cache: str) -> float:
     """Seconds from the start of `t3d train` until its first update is in metrics.jsonl."""
     folder = Path(tempfile.mkdtemp()) / "run"
-    command = f"from t3d.cli import main; main(['train', '--run', {str(folder)!r}, "
+    command = f"from t3d.cli.main import main; main(['train', '--run', {str(folder)!r}, "
     command += "'--steps', '1001', '--no-video'])"  # 1,000 are random
     began = time.perf_counter()
     environment = {**os.environ, "NUMBA_CACHE_DIR": cache}
@@ -264,7 +264,7 @@ def main() -> None:
     asked = parser.parse_args()
     found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     if not asked.draw:
-        from t3d.machine import cores
+        from t3d.base.machine import cores
 
         found["machine"] = {"processor": processor(), "cores": cores()}
         for part in asked.only:

@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from t3d import Config
+from t3d.play.envs import EnvMaker
 from t3d.run.folder import RunFolder
-from t3d.run.train import Run
+from t3d.run.loop import Run
 
 STEPS = 10_000
 
@@ -33,7 +34,7 @@ def main() -> None:
         {"env": "HalfCheetah-v5", "random_steps": 1_000, "keep_checkpoints": 4, **rare}
     )
     with tempfile.TemporaryDirectory(dir=os.getcwd()) as place:
-        run = Run.start(config, config.env, RunFolder(Path(place) / "run"), about={})
+        run = Run.start(EnvMaker(config.env, config), RunFolder(Path(place) / "run"), about={})
         draw, memory = np.random.default_rng(0), run.memory
         states = draw.standard_normal((100_000, 17), np.float32)
         action, zeros = draw.uniform(-1, 1, (100_000, 6)), np.zeros(100_000)

@@ -21,6 +21,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from t3d.play.envs import EnvMaker
+
 RANDOM = 1_000  # steps played before learning starts
 
 
@@ -72,13 +74,13 @@ def t3d_steps(engine: str, threads: int, env: str, **knobs: Any) -> Any:
     """A run of T3D, end to end, as `t3d train` makes it."""
     from t3d import Config
     from t3d.run.folder import RunFolder
-    from t3d.run.train import Run
+    from t3d.run.loop import Run
 
     rare = {"eval_every": 0, "checkpoint_every": 0, "log_every": 10**9, "steps": 10**9}
     more = {"random_steps": RANDOM, "engine": engine, "threads": threads}
     config = Config.from_dict({"env": env, **rare, **more, **knobs})
     folder = RunFolder(tempfile.mkdtemp() + "/run")
-    run = Run.start(config, env, folder, about={})
+    run = Run.start(EnvMaker(env, config), folder, about={})
     while run.agent.updates < 100:
         run.step()
     go = repeat(run.step)

@@ -30,13 +30,13 @@ from results import (
     together,
     without,
 )
+from t3d.base.numbers import Array
+from t3d.base.randomness import generator
 from t3d.config import Config
-from t3d.randomness import generator
-from t3d.run import statistics
-from t3d.run.statistics import Array
 from t3d.show import plots
 from t3d.show.check import DECIMALS, Known, band, recent
 from t3d.show.plots import Curve
+from t3d.study import statistics
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

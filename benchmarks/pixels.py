@@ -19,7 +19,7 @@ import torch
 from torch.nn.functional import mse_loss
 
 from t3d import T3D, Config, ReplayBuffer
-from t3d.observation import Image, Layout
+from t3d.base.observation import Image, Layout
 
 FRAMES = 50_000
 LAYOUT = Layout(0, (Image(1, 84, 84),), 3)

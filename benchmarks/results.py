@@ -29,8 +29,8 @@ from t3d.config import Config
 from t3d.presets import flag, train_command
 from t3d.run.checkpoint import has_finished
 from t3d.run.folder import RunFolder
-from t3d.run.sweep import cells_of, read_spec
 from t3d.show.plots import NO_MATTER, Curve, evaluated
+from t3d.study.sweep import cells_of, read_spec
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"

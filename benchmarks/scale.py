@@ -18,6 +18,7 @@ import time
 from typing import Any
 
 from bench import HERE, Contestant
+from t3d.play.envs import EnvMaker
 
 RESULTS = HERE / "results" / "scale.json"
 PLOT = HERE.parent / "docs" / "images" / "scale.png"
@@ -76,14 +77,14 @@ def measure_model() -> Any:
     import numpy as np
 
     from t3d import Config
-    from t3d.play.remote import Collectors
+    from t3d.remote.collectors import Collectors
     from t3d.run.folder import RunFolder
-    from t3d.run.train import Run
+    from t3d.run.loop import Run
 
     rare = {"eval_every": 0, "checkpoint_every": 0, "log_every": 10**9, "steps": 10**9}
     knobs = {"env": "HalfCheetah-v5", "collectors": 1, "random_steps": 0} | rare
     config = Config.from_dict(knobs)
-    run = Run.start(config, config.env, RunFolder(tempfile.mkdtemp() + "/run"), about={})
+    run = Run.start(EnvMaker(config.env, config), RunFolder(tempfile.mkdtemp() + "/run"), about={})
     collectors = run.collector
     assert isinstance(collectors, Collectors)
     ray, station = collectors._ray, collectors._actors[0]

@@ -36,7 +36,7 @@ import numpy as np
 
 from plain import PlainTD3
 from t3d import T3D, Config, FusedT3D, ReplayBuffer
-from t3d.machine import cores
+from t3d.base.machine import cores
 
 SIDE = 256
 

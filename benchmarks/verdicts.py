@@ -5,7 +5,7 @@ python benchmarks/verdicts.py           about two minutes
 
 import numpy as np
 
-from t3d.run import statistics
+from t3d.study import statistics
 
 
 def told_apart(envs: int, seeds: int, pairs: int = 400) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from playwright.sync_api import Page, sync_playwright
 
 import t3d
-from t3d.cli import main
+from t3d.cli.main import main
 
 IMAGES = Path(__file__).parent / "images"
 

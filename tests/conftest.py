@@ -1,90 +1,12 @@
-"""What all tests share: one thread each, and runs small enough to make many of them."""
+"""What all tests share: one thread each, and a real browser."""
 
-import json
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
-
-import numpy as np
 import pytest
 import torch
-from safetensors.numpy import load_file
 
-from t3d.run.folder import RunFolder
-
-pytest_plugins = ["browsing"]  # of tests/show
-
-# EnvPool is an extra of half a gigabyte, and not for every platform.
-needs_envpool = pytest.mark.skipif(find_spec("envpool") is None, reason="the extra envpool")
-
-PLAY = str(Path(__file__).parent / "play")
-
-# A run of a second or two that still plays, learns, evaluates, logs and checkpoints.
-TINY: dict[str, Any] = {
-    "steps": 60,
-    "random_steps": 20,
-    "max_episode_steps": 15,
-    "hidden": (8, 8),
-    "batch_size": 8,
-    "capacity": 1000,
-    "eval_every": 30,
-    "eval_episodes": 1,
-    "log_every": 10,
-    "checkpoint_every": 20,
-    "threads": 1,
-}
+pytest_plugins = ["helpers.browsing"]
 
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
     """Tests run side by side; PyTorch's threads would only fight over the cores."""
     torch.set_num_threads(1)
-
-
-def whole_state(run: str | Path) -> dict[str, np.ndarray[Any, Any]]:
-    """Every array of a run's newest checkpoint."""
-    newest = RunFolder.open(run).newest_checkpoint()
-    assert newest is not None
-    state: dict[str, np.ndarray[Any, Any]] = {}
-    for file in newest.glob("*.safetensors"):
-        arrays = load_file(file)
-        state |= {f"{file.stem}.{name}": array for name, array in arrays.items()}
-    return state
-
-
-def metrics_without_time(run: str | Path) -> list[dict[str, Any]]:
-    """The records of a run, less what depends on the clock."""
-    clocked = ("seconds", "steps_per_second")
-    records = RunFolder.open(run).metrics()
-    return [{k: v for k, v in record.items() if k not in clocked} for record in records]
-
-
-def same_bits(one: str | Path, other: str | Path) -> bool:
-    """Whether two runs ended in the same state, bit for bit."""
-    mine, theirs = whole_state(one), whole_state(other)
-    bits = [
-        {name: (array.dtype, array.shape, array.tobytes()) for name, array in state.items()}
-        for state in (mine, theirs)
-    ]
-    return bits[0] == bits[1]
-
-
-def read_json(path: Path) -> Any:
-    return json.loads(path.read_text())
-
-
-def t3d_process(*words: str, cwd: Path) -> "subprocess.Popen[str]":
-    """The command in a process of its own, which finds the environments of the play tests."""
-    code = "import sys; from t3d.cli import main; sys.exit(main())"
-    path = os.pathsep.join([PLAY, os.environ.get("PYTHONPATH", "")])
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *words],
-        cwd=cwd,
-        env=os.environ | {"PYTHONUNBUFFERED": "1", "PYTHONPATH": path},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )

@@ -12,13 +12,14 @@ import pytest
 import torch
 
 import t3d
-from conftest import TINY, metrics_without_time, whole_state
+from helpers.runs import TINY, metrics_without_time, whole_state
 from t3d import Config
 from t3d.learn.engines import engine_for
+from t3d.play.envs import EnvMaker
 from t3d.play.vector import Environments
 from t3d.play.workers import Workers
 from t3d.run.folder import RunFolder
-from t3d.run.train import Run
+from t3d.run.loop import Run
 
 # Another value for every knob that changes what a run computes or writes.
 OTHER: dict[str, Any] = {
@@ -117,7 +118,7 @@ def test_env_backend_moves_the_environments_and_keeps_the_numbers(tmp_path: Path
     other = fingerprint(tmp_path / "there", num_envs=2, env_backend="processes")
     assert one == other
     config = Config(num_envs=2, env_backend="processes")
-    environments = Environments("Pendulum-v1", config)
+    environments = Environments(EnvMaker("Pendulum-v1", config))
     assert len(multiprocessing.active_children()) == 2
     assert isinstance(environments.vector, Workers)
     assert environments.vector._rows is not None
@@ -160,7 +161,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return fingerprint(tmp_path_factory.mktemp("seen") / "run", **SEEN)
 
 
-SEEN: dict[str, Any] = {"env": "seeing_envs:Camera", "steps": 30, "eval_every": 15}
+SEEN: dict[str, Any] = {"env": "helpers.seeing_envs:Camera", "steps": 30, "eval_every": 15}
 
 
 @pytest.mark.parametrize(
@@ -189,13 +190,13 @@ def test_a_memory_on_disk_changes_nothing_but_the_place(
     base: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = []
-    scratch = t3d.files.scratch
+    scratch = t3d.base.files.scratch
 
     def note(path: Path) -> Any:
         made.append(path)
         return scratch(path)
 
-    monkeypatch.setattr("t3d.files.scratch", note)
+    monkeypatch.setattr("t3d.base.files.scratch", note)
     assert fingerprint(tmp_path / "run", replay_on_disk=True) == base
     assert made == [tmp_path / "run"]
 
@@ -205,7 +206,7 @@ def test_threads_are_set_while_a_run_is_open(tmp_path: Path, threads: int, expec
     """0 is 1 for networks so small that more threads would only wait for each other."""
     torch.set_num_threads(3)
     config = Config(threads=threads, hidden=(8,), engine="reference")
-    run = Run.start(config, "Pendulum-v1", RunFolder(tmp_path / "run"), about={})
+    run = Run.start(EnvMaker("Pendulum-v1", config), RunFolder(tmp_path / "run"), about={})
     assert torch.get_num_threads() == expected
     run.close()
     assert torch.get_num_threads() == 3

@@ -47,8 +47,8 @@ def test_import_and_help_load_nothing_heavy() -> None:
         "ray",
     }
     assert not heavy & loaded_by("import t3d")
-    assert not heavy & loaded_by("from t3d.cli import main; main(['--help'])")
-    assert not heavy & loaded_by("from t3d.cli import main; main(['--version'])")
+    assert not heavy & loaded_by("from t3d.cli.main import main; main(['--help'])")
+    assert not heavy & loaded_by("from t3d.cli.main import main; main(['--version'])")
 
 
 def test_the_learner_loads_no_optional_part() -> None:

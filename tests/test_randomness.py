@@ -3,7 +3,7 @@ from typing import get_args
 
 import numpy as np
 
-from t3d.randomness import (
+from t3d.base.randomness import (
     Purpose,
     derived_seed,
     generator,

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import t3d
-from conftest import TINY, read_json
-from t3d.cli import _parse_knobs
+from helpers.runs import TINY, read_json
+from t3d.cli.main import _parse_knobs
 from t3d.config import Config
 from t3d.presets import resolve, train_command
 from t3d.run.agents import keep_score

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from t3d.api import make_env as make_env
     from t3d.api import resume as resume
     from t3d.api import train as train
+    from t3d.base.errors import T3DError as T3DError
     from t3d.config import Config as Config
-    from t3d.errors import T3DError as T3DError
-    from t3d.learn.fused_agent import FusedT3D as FusedT3D
+    from t3d.learn.fused.agent import FusedT3D as FusedT3D
     from t3d.learn.networks import Actor as Actor
     from t3d.learn.networks import Critic as Critic
-    from t3d.learn.replay import Batch as Batch
-    from t3d.learn.replay import ReplayBuffer as ReplayBuffer
+    from t3d.learn.replay.memory import Batch as Batch
+    from t3d.learn.replay.memory import ReplayBuffer as ReplayBuffer
     from t3d.learn.t3d import T3D as T3D
 
 __version__ = "0.1.0"
@@ -33,12 +33,12 @@ _HOME = {
     "evaluate": "t3d.api",
     "make_env": "t3d.api",
     "Config": "t3d.config",
-    "T3DError": "t3d.errors",
-    "FusedT3D": "t3d.learn.fused_agent",
+    "T3DError": "t3d.base.errors",
+    "FusedT3D": "t3d.learn.fused.agent",
     "Actor": "t3d.learn.networks",
     "Critic": "t3d.learn.networks",
-    "Batch": "t3d.learn.replay",
-    "ReplayBuffer": "t3d.learn.replay",
+    "Batch": "t3d.learn.replay.memory",
+    "ReplayBuffer": "t3d.learn.replay.memory",
     "T3D": "t3d.learn.t3d",
 }
 

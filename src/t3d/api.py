@@ -11,19 +11,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
 
-from t3d import files
+from t3d.base import files
+from t3d.base.errors import BadInput, T3DError
+from t3d.base.machine import cores
 from t3d.config import Config
-from t3d.errors import T3DError
 from t3d.learn.t3d import T3D
-from t3d.machine import cores
-from t3d.play.cluster import connect
-from t3d.play.envs import EnvSource, GuardedEnv, env_name, make
+from t3d.play.envs import EnvMaker, EnvSource, GuardedEnv, env_name
 from t3d.presets import resolve
+from t3d.remote.cluster import connect
 from t3d.run import checkpoint, doctor
 from t3d.run.agents import evaluate as evaluate
 from t3d.run.agents import load as load
 from t3d.run.folder import Lock, Record, RunFolder, is_locked, versions
-from t3d.run.sweep import (
+from t3d.run.loop import Run, StopSignal
+from t3d.run.tensorboard import TensorBoard
+from t3d.show.sweep import SweepWatcher
+from t3d.show.terminal import PatientConsole, TerminalWatcher, say
+from t3d.study.sweep import (
     Cell,
     Process,
     Spec,
@@ -35,16 +39,12 @@ from t3d.run.sweep import (
     see_what_is_done,
     share,
 )
-from t3d.run.sweep import run as run_cells
-from t3d.run.tensorboard import TensorBoard
-from t3d.run.train import Run, StopSignal
-from t3d.show.sweep import SweepWatcher
-from t3d.show.terminal import PatientConsole, TerminalWatcher, say
+from t3d.study.sweep import run as run_cells
 
 if TYPE_CHECKING:
     from optuna import Study
 
-    from t3d.run.tune import Plan
+    from t3d.study.tune import Plan
 
 _COMPILING = "compiling the fused engine, once on this machine: about half a minute ..."
 
@@ -90,7 +90,7 @@ def make_env(
 ) -> GuardedEnv:
     """The environment of a run as its agent sees it: `select_action` takes what it shows."""
     config = RunFolder.open(run).config()
-    return make(env or config.env, config, render_mode=render_mode)
+    return EnvMaker(env or config.env, config).make(render_mode=render_mode)
 
 
 class Outcome(NamedTuple):
@@ -111,7 +111,9 @@ def start(
     folder = RunFolder(path or RunFolder.free_path(config.env, config.seed))
     made = about(preset)
     _tell_of_collectors(config, console)
-    run = Run.start(config, source or config.env, folder, made, lambda: say(console, _COMPILING))
+    run = Run.start(
+        EnvMaker(source or config.env, config), folder, made, lambda: say(console, _COMPILING)
+    )
     with closing(run):
         why = f" ({run.why_this_engine})" if run.why_this_engine else ""
         head = f"{config.env}, preset {preset}, seed {config.seed}, engine {run.config.engine}{why}"
@@ -119,7 +121,9 @@ def start(
         taken = f"the replay memory takes up to {files.size(run.memory_bytes())}"
         where = " in a file" if config.replay_on_disk else ""
         say(console, f"{taken}{where}, checkpoints {files.size(run.disk_bytes())} on the disk")
-        for advice in [] if console.quiet else doctor.glance(source or config.env, config):
+        for advice in (
+            [] if console.quiet else doctor.glance(EnvMaker(source or config.env, config))
+        ):
             say(console, f"note: {advice}; t3d doctor {shlex.quote(config.env)} says more")
         if config.steps <= config.random_steps:
             note = f"note: nothing will be learned: all {config.steps:,} steps are random play"
@@ -141,7 +145,9 @@ def go_on(
     given = {name: value for name, value in changed.items() if value is not None}
     config = Config.from_dict(vars(config) | given)
     _tell_of_collectors(config, console)
-    run = Run.resume(config, source or config.env, folder, lambda: say(console, _COMPILING))
+    run = Run.resume(
+        EnvMaker(source or config.env, config), folder, lambda: say(console, _COMPILING)
+    )
     with closing(run):
         folder.write_config(config)
         folder.score_path.unlink(missing_ok=True)  # of an agent that may not stay the best
@@ -153,8 +159,8 @@ def go_on(
 
 def tune(plan: "Plan", console: Console) -> tuple["Study", int | None]:
     """Search for knobs; the study, and the signal that stopped it, if one did."""
-    from t3d.run.tune import open_study, results, search
     from t3d.show.tuning import TuningWatcher
+    from t3d.study.tune import open_study, results, search
 
     study = open_study(plan)
     found = results(study)
@@ -231,7 +237,7 @@ def sweep(spec: Spec, out: Path, jobs: int | None, address: str | None, console:
         jobs = share(cells, spec, room, jobs)
         threads = max(cell.config.threads for cell in cells)
         if ray and threads > room:  # it would wait for them for ever
-            raise T3DError(f"threads is {threads}; the cluster at {address} has {room} CPUs")
+            raise BadInput(f"threads is {threads}; the cluster at {address} has {room} CPUs")
         begin_folder(out, spec)
         last_first.callback(Lock(RunFolder(out)).release)
 

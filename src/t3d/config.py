@@ -8,11 +8,11 @@ import dataclasses
 import json
 import math
 from dataclasses import dataclass
-from difflib import get_close_matches
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from t3d.errors import T3DError
+from t3d.base.errors import BadInput
+from t3d.base.text import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ class Config:
         """Build a config from plain values; a name that is no knob is refused."""
         for name in values:
             if name not in knob_types:
-                raise T3DError(f"unknown knob {name!r}{did_you_mean(name, knob_types)}")
+                raise BadInput(f"unknown knob {name!r}{did_you_mean(name, knob_types)}")
         return cls(**values)
 
     @property
@@ -258,12 +258,6 @@ search_ranges: dict[str, Span | tuple[Any, ...]] = {
     for field in dataclasses.fields(Config)
     if field.metadata["search"]
 }
-
-
-def did_you_mean(name: str, names: Any) -> str:
-    """`; did you mean 'tau'?` if one of `names` is near, else nothing."""
-    near = get_close_matches(name, list(names), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def knob_range(field: "dataclasses.Field[Any]") -> str:
@@ -286,18 +280,18 @@ def _checked(field: "dataclasses.Field[Any]", kind: Any, value: Any) -> Any:
         if value not in get_args(kind):
             choices = ", ".join(get_args(kind))
             hint = did_you_mean(value, get_args(kind)) if isinstance(value, str) else ""
-            raise T3DError(f"{name} is {value!r}; expected one of: {choices}{hint}")
+            raise BadInput(f"{name} is {value!r}; expected one of: {choices}{hint}")
         return value
     if get_origin(kind) is tuple:
         kind = get_args(kind)[0]
         value = (value,) if isinstance(value, (int, float)) else value  # one is as good as a list
         if not isinstance(value, (tuple, list)) or not value:
             wanted = "whole numbers" if kind is int else "numbers"
-            raise T3DError(f"{name} is {value!r}; expected one or more {wanted}")
+            raise BadInput(f"{name} is {value!r}; expected one or more {wanted}")
         return tuple(_number(field, kind, item) for item in value)
     if kind in (str, bool):
         if not isinstance(value, kind) or value == "":
-            raise T3DError(f"{name} is {value!r}; expected a {kind.__name__}")
+            raise BadInput(f"{name} is {value!r}; expected a {kind.__name__}")
         return value
     return _number(field, kind, value)
 
@@ -308,9 +302,9 @@ def _number(field: "dataclasses.Field[Any]", kind: Any, value: Any) -> Any:
     expected = f"{field.name} is {value!r}; expected {wanted}{' ' if limits else ''}{limits}"
     bounds = field.metadata
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise T3DError(expected)
+        raise BadInput(expected)
     if not (bounds["least"] <= value <= bounds["most"] and value > bounds["above"]):
-        raise T3DError(expected)
+        raise BadInput(expected)
     if math.isinf(value) or (kind is int and value != int(value)):
-        raise T3DError(expected)
+        raise BadInput(expected)
     return kind(value)

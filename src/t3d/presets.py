@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from t3d import files
-from t3d.config import Config, did_you_mean
-from t3d.errors import T3DError
+from t3d.base import files
+from t3d.base.errors import BadInput, T3DError
+from t3d.base.text import did_you_mean
+from t3d.config import Config
 
 _LARGEST_FILE = 2**20
 
@@ -171,7 +172,7 @@ def resolve(env: str | None, preset: str = "auto") -> tuple[str, Config]:
     else:
         known = ", ".join(["auto", *PRESETS])
         advice = did_you_mean(preset, ["auto", *PRESETS]) or f"; expected one of: {known}"
-        raise T3DError(f"no preset is called {preset!r}{advice}, or a file that ends in .toml")
+        raise BadInput(f"no preset is called {preset!r}{advice}, or a file that ends in .toml")
     return preset, Config(env=env or found.env or Config().env, **found.knobs)
 
 
@@ -201,26 +202,24 @@ def read(path: str) -> Preset:
     """The preset of a file, checked."""
     try:
         said = tomllib.loads(files.read(Path(path), _LARGEST_FILE).decode())
-    except T3DError:
-        raise
     except (OSError, ValueError, RecursionError) as error:
-        raise T3DError(f"preset {path} is not TOML: {error}") from error
+        raise BadInput(f"preset {path} is not TOML: {error}") from error
     parts = ("why", "env", "knobs")
     for name in said:
         if name not in parts:
             hint = did_you_mean(name, parts) or "; knobs go below a line [knobs]"
-            raise T3DError(f"preset {path} has an unknown part {name!r}{hint}")
+            raise BadInput(f"preset {path} has an unknown part {name!r}{hint}")
     preset = Preset(said.get("why", ""), said.get("knobs", {}), said.get("env"))
     if not isinstance(preset.why, str) or not preset.why:
-        raise T3DError(f'preset {path} has no why; expected a line like why = "for a light arm"')
+        raise BadInput(f'preset {path} has no why; expected a line like why = "for a light arm"')
     if not isinstance(preset.knobs, dict):
-        raise T3DError(f"preset {path}: knobs is {preset.knobs!r}; expected a table, [knobs]")
+        raise BadInput(f"preset {path}: knobs is {preset.knobs!r}; expected a table, [knobs]")
     if "env" in preset.knobs:
-        raise T3DError(f"preset {path} has env among the knobs; it goes above [knobs]")
+        raise BadInput(f"preset {path} has env among the knobs; it goes above [knobs]")
     try:
         Config.from_dict({**preset.knobs, **({} if preset.env is None else {"env": preset.env})})
     except T3DError as error:
-        raise T3DError(f"preset {path}: {error}") from error
+        raise BadInput(f"preset {path}: {error}") from error
     return preset
 
 

@@ -25,7 +25,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import broken_envs
 import numpy as np
 import torch
 from hypothesis import given, settings
@@ -33,12 +32,14 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 import t3d
-from conftest import TINY
-from t3d.cli import main
+from helpers import broken_envs
+from helpers.runs import TINY
+from t3d.cli.main import main
 from t3d.play.collect import Collector
+from t3d.play.envs import EnvMaker
 from t3d.run import checkpoint, health
 from t3d.run.folder import RunFolder
-from t3d.run.train import Run
+from t3d.run.loop import Run
 
 Case = tuple[str, str]
 
@@ -90,7 +91,7 @@ def command(env: str, knobs: dict[str, Any]) -> list[str]:
 
 
 def process(words: list[str], folder: Path) -> "subprocess.Popen[str]":
-    code = "import sys; from t3d.cli import main; sys.exit(main(sys.argv[1:]))"
+    code = "import sys; from t3d.cli.main import main; sys.exit(main(sys.argv[1:]))"
     return subprocess.Popen(
         [sys.executable, "-c", code, *words],
         cwd=folder,
@@ -164,7 +165,7 @@ def opened(path: Path) -> Run:
     """A run at step 60 that has checkpoints of steps 20 and 40 and has not saved since."""
     knobs = TINY | {"env": "Pendulum-v1", "engine": "reference", "steps": 90}
     knobs |= {"checkpoint_every": 20}
-    run = Run.start(t3d.Config.from_dict(knobs), "Pendulum-v1", RunFolder(path), about={})
+    run = Run.start(EnvMaker("Pendulum-v1", t3d.Config.from_dict(knobs)), RunFolder(path), about={})
     while run.collector.steps < 60:
         run.step()
         if run.collector.steps in (20, 40):
@@ -573,7 +574,7 @@ def broken_numbers(count: int, folder: Path) -> Iterator[Case]:
 def broken_number(path: Path, what: str, engine: str, value: float) -> str:
     """What is wrong when a number of an agent becomes nan or infinite in the middle of a run."""
     knobs = TINY | {"env": "Pendulum-v1", "engine": engine, "steps": 90}
-    run = Run.start(t3d.Config.from_dict(knobs), "Pendulum-v1", RunFolder(path), about={})
+    run = Run.start(EnvMaker("Pendulum-v1", t3d.Config.from_dict(knobs)), RunFolder(path), about={})
     try:
         while run.collector.steps < 50:
             run.step()
@@ -621,8 +622,10 @@ def lost_workers(count: int, folder: Path) -> Iterator[Case]:
         "steps": 10**6,
     }
     knobs |= {"eval_every": 0, "checkpoint_every": 0, "env_deadline": 2.0, "capacity": 10**5}
-    config = t3d.Config.from_dict(knobs | {"env": "broken_envs:Numbered"})
-    run = Run.start(config, "broken_envs:Numbered", RunFolder(folder / "run"), about={})
+    config = t3d.Config.from_dict(knobs | {"env": "helpers.broken_envs:Numbered"})
+    run = Run.start(
+        EnvMaker("helpers.broken_envs:Numbered", config), RunFolder(folder / "run"), about={}
+    )
     chance = random.Random(9)
     assert isinstance(run.collector, Collector)
     workers: Any = run.collector.environments.vector

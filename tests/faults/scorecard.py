@@ -5,10 +5,9 @@ import tempfile
 import time
 from pathlib import Path
 
-for folder in ("tests", "tests/play", "tests/faults"):
-    sys.path.insert(0, str(Path(__file__).parents[2] / folder))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from rows import ROWS  # noqa: E402
+from faults.rows import ROWS
 
 
 def main() -> int:

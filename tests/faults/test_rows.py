@@ -1,7 +1,8 @@
 from pathlib import Path
 
 import pytest
-from rows import ROWS
+
+from faults.rows import ROWS
 
 
 @pytest.mark.parametrize("name", ROWS)

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from t3d import Config, FusedT3D, ReplayBuffer, T3DError
-from t3d.learn.fused_agent import Pace, lay_out
-from t3d.machine import cores
+from t3d.base.machine import cores
+from t3d.learn.fused.agent import Pace, lay_out
 
 
 def filled(rows: int = 64) -> ReplayBuffer:
@@ -176,7 +176,8 @@ def _exit_code(learner: FusedT3D, memory: ReplayBuffer, expected: FusedT3D) -> i
 
 def test_cores_are_those_that_this_process_may_use() -> None:
     assert 1 <= cores() <= (os.cpu_count() or 1)
-    code = "import os; os.sched_setaffinity(0, {0}); from t3d.machine import cores; print(cores())"
+    code = "import os; os.sched_setaffinity(0, {0})\n"
+    code += "from t3d.base.machine import cores; print(cores())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "1"
 
@@ -195,8 +196,8 @@ def test_no_two_places_overlap() -> None:
 
 
 _COMPILE = """
-from t3d.learn import fused
-from t3d.learn.fused_agent import compile_all
+from t3d.learn.fused import update as fused
+from t3d.learn.fused.agent import compile_all
 compile_all()
 print(*(sum(f.stats.cache_misses.values()) for f in (fused.work, fused.act)))
 """
@@ -215,7 +216,7 @@ def test_it_works_where_compiled_code_cannot_be_kept() -> None:
         "from numba.core import caching\n"
         "def refuse(self): raise OSError('read-only')\n"
         "caching._CacheLocator.ensure_cache_path = refuse\n"
-        "from t3d.learn import fused\n"
+        "from t3d.learn.fused import update as fused\n"
         "from t3d import Config, FusedT3D\n"
         "agent = FusedT3D(2, [-1], [1], Config(hidden=(4,)))\n"
         "print(agent.select_action([0.0, 0.0]).shape, type(fused.act._cache).__name__)\n"
@@ -229,10 +230,10 @@ def test_compiled_code_depends_on_all_of_its_sources() -> None:
     """Numba looks at the file of the function that Python calls, and at what it closes over."""
     import hashlib
 
-    from t3d.learn import fused
+    from t3d.learn.fused import update as fused
 
     folder = Path(fused.__file__).parent
-    sources = b"".join((folder / f"{name}.py").read_bytes() for name in ("team", "tiles"))
+    sources = b"".join((folder / f"{name}.py").read_bytes() for name in ("threads", "tiles"))
     assert isinstance(fused.work, numba.core.dispatcher.Dispatcher)
     cells = fused.work.py_func.__closure__ or ()
     assert hashlib.sha256(sources).hexdigest() in [cell.cell_contents for cell in cells]

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import seeing_envs
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,11 +13,13 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import t3d
-from conftest import TINY, same_bits
-from t3d import Batch, Config, T3DError, files
+from helpers import seeing_envs
+from helpers.runs import TINY, same_bits
+from t3d import Batch, Config, T3DError
+from t3d.base import files
+from t3d.base.observation import Image, Layout
 from t3d.learn.networks import Encoder
 from t3d.learn.t3d import shifted
-from t3d.observation import Image, Layout
 
 LAYOUT = Layout(2, (Image(1, 32, 34), Image(3, 40, 36)), 2)
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import t3d
-from conftest import TINY, same_bits, whole_state
+from helpers.runs import TINY, same_bits, whole_state
 from t3d.learn.normalize import Normalizer
 
 numbers = st.floats(-1e3, 1e3, width=32)

@@ -301,7 +301,7 @@ def test_a_memory_in_a_file_holds_the_same(tmp_path: Path) -> None:
 
 
 def test_blocks_say_when_they_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("t3d.learn.replay._BLOCK", 10 * 24)
+    monkeypatch.setattr("t3d.learn.replay.memory._BLOCK", 10 * 24)
     memory = ReplayBuffer(40, 1, 1)
     assert memory.row_bytes == 20
     before: dict[tuple[str, int], tuple[int, dict[str, Array]]] = {}

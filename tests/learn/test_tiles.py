@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from t3d.learn.tiles import compiled, dot
+from t3d.learn.fused.tiles import compiled, dot
 
 Array = NDArray[Any]
 

@@ -11,10 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from numpy_td3 import NumpyTD3
 
+from helpers.numpy_td3 import NumpyTD3
 from t3d import T3D, Batch, Config, ReplayBuffer
-from t3d.randomness import generator
+from t3d.base.randomness import generator
 
 ROWS = 16
 

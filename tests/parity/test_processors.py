@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from llvmlite import binding
 
-from conftest import TINY, metrics_without_time, same_bits
+from helpers.runs import TINY, metrics_without_time, same_bits
 
 # What PyTorch, MKL, NumPy and OpenBLAS do on a processor that has little more than SSE.
 PLAIN = {

@@ -1,14 +1,14 @@
 from typing import Any
 
-import broken_envs
 import gymnasium as gym
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from helpers import broken_envs
 from t3d import Config, ReplayBuffer, T3DError
 from t3d.play.collect import Collector, mean_noise
-from t3d.play.envs import make
+from t3d.play.envs import EnvMaker
 from t3d.play.evaluate import evaluate
 from t3d.play.vector import Environments
 
@@ -34,7 +34,7 @@ class Lopsided(broken_envs.Calm):
 
 def played(**knobs: Any) -> ReplayBuffer:
     config = Config(env="-", **knobs)
-    environments = Environments(Lopsided, config)
+    environments = Environments(EnvMaker(Lopsided, config))
     environments.reset()
     collector = Collector(environments, config)
     memory = ReplayBuffer(10_000, 4, 3)
@@ -120,7 +120,7 @@ def test_a_termination_is_stored_and_the_episode_reported() -> None:
             return observation, 1.5, self.count == 3, self.count == 3, {}
 
     config = Config(env="-", num_envs=2)
-    environments = Environments(Ends, config)
+    environments = Environments(EnvMaker(Ends, config))
     environments.reset()
     collector = Collector(environments, config)
     memory = ReplayBuffer(100, 4, 3)
@@ -133,7 +133,7 @@ def test_a_termination_is_stored_and_the_episode_reported() -> None:
 
 def test_nothing_that_is_not_finite_enters_the_memory() -> None:
     config = Config(env="-")
-    environments = Environments(broken_envs.NanObservation, config)
+    environments = Environments(EnvMaker(broken_envs.NanObservation, config))
     environments.reset()
     memory = ReplayBuffer(100, 3, 2)
     collector = Collector(environments, config)
@@ -145,7 +145,7 @@ def test_nothing_that_is_not_finite_enters_the_memory() -> None:
 
 
 def test_evaluation_repeats_itself_and_adds_no_noise() -> None:
-    env = make("Pendulum-v1", Config())
+    env = EnvMaker("Pendulum-v1", Config()).make()
     actions: list[Array] = []
 
     def policy(states: Array) -> Array:
@@ -163,7 +163,7 @@ def test_evaluation_repeats_itself_and_adds_no_noise() -> None:
 
 
 def test_evaluation_discounts_from_the_first_state_on() -> None:
-    env = make("Pendulum-v1", Config())
+    env = EnvMaker("Pendulum-v1", Config()).make()
     states, rewards = [], []
 
     def policy(state: Array) -> Array:
@@ -189,7 +189,7 @@ def test_the_noise_that_is_reported_is_the_noise_that_is_played() -> None:
         exploration_final=(0.1,),
         exploration_steps=10,
     )
-    environments = Environments("Pendulum-v1", config)
+    environments = Environments(EnvMaker("Pendulum-v1", config))
     environments.reset()
     collector, found = Collector(environments, config), []
     memory = ReplayBuffer(100, 3, 1)

@@ -2,14 +2,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import broken_envs
 import gymnasium as gym
 import numpy as np
 import pytest
 
-from conftest import needs_envpool
+from helpers import broken_envs
+from helpers.runs import needs_envpool
 from t3d import Config, T3DError
-from t3d.play.envs import BrokenEnvironmentError, GuardedEnv, env_name, make
+from t3d.base.errors import BrokenEnvironment
+from t3d.play.envs import EnvMaker, GuardedEnv, env_name
 from t3d.play.vector import Environments
 from t3d.play.workers import Workers
 
@@ -23,7 +24,7 @@ BACKENDS = ["inline", "processes", pytest.param("envpool", marks=needs_envpool)]
         ("HalfCheeta-v5", "did you mean 'HalfCheetah-v5'?"),
         ("Qwertyuiop", "no environment is called 'Qwertyuiop'; your own goes as module:EnvId"),
         ("nowhere_at_all:Env-v0", "no module 'nowhere_at_all'"),
-        ("broken_envs:Clam", "neither has nor registers 'Clam'; did you mean 'Calm'?"),
+        ("helpers.broken_envs:Clam", "neither has nor registers 'Clam'; did you mean 'Calm'?"),
         ("CartPole-v1", "has Discrete actions; T3D needs continuous ones (a Box)"),
         (broken_envs.DiscreteActions, "has Discrete actions"),
         (broken_envs.UnboundedActions, "has unbounded actions"),
@@ -39,7 +40,7 @@ BACKENDS = ["inline", "processes", pytest.param("envpool", marks=needs_envpool)]
 )
 def test_what_cannot_be_learned_from_is_refused_in_one_line(source: object, message: str) -> None:
     with pytest.raises(T3DError) as caught:
-        make(source, Config())  # type: ignore[arg-type]
+        EnvMaker(source, Config()).make()  # type: ignore[arg-type]
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -60,7 +61,7 @@ def test_what_cannot_be_learned_from_is_refused_in_one_line(source: object, mess
 def test_a_broken_answer_names_the_environment_the_episode_and_the_step(
     source: type[broken_envs.Calm], message: str
 ) -> None:
-    env = make(source, Config(), index=4)
+    env = EnvMaker(source, Config()).make(index=4)
 
     def play() -> None:
         env.reset(seed=11)
@@ -69,7 +70,9 @@ def test_a_broken_answer_names_the_environment_the_episode_and_the_step(
 
     with pytest.raises(T3DError) as caught:
         play()
-    assert f"environment 4 (broken_envs:{source.__name__}), episode seed 11" in str(caught.value)
+    assert f"environment 4 (helpers.broken_envs:{source.__name__}), episode seed 11" in str(
+        caught.value
+    )
     assert message in str(caught.value)
 
 
@@ -80,22 +83,27 @@ def test_missing_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> 
     # The extras are all installed where the tests run, so the library's refusal is played.
     monkeypatch.setattr(gym, "make", refuse)
     with pytest.raises(T3DError, match=r"needs an extra: pip install 't3d\[mujoco\]'"):
-        make("HalfCheetah-v5", Config())
+        EnvMaker("HalfCheetah-v5", Config()).make()
 
 
 @pytest.mark.parametrize(
     "source",
-    ["broken_envs:Calm-v0", "broken_envs:Calm", broken_envs.Calm, lambda: broken_envs.Calm()],
+    [
+        "helpers.broken_envs:Calm-v0",
+        "helpers.broken_envs:Calm",
+        broken_envs.Calm,
+        lambda: broken_envs.Calm(),
+    ],
 )
 def test_users_bring_their_own_environment(source: object) -> None:
-    env = make(source, Config())  # type: ignore[arg-type]
+    env = EnvMaker(source, Config()).make()  # type: ignore[arg-type]
     state, _ = env.reset(seed=0)
     assert state.shape == (3,)
     assert state.dtype == np.float32
 
 
 def test_a_callable_goes_by_its_import_path() -> None:
-    assert env_name(broken_envs.Calm) == "broken_envs:Calm"
+    assert env_name(broken_envs.Calm) == "helpers.broken_envs:Calm"
     assert env_name("Pendulum-v1") == "Pendulum-v1"
 
 
@@ -110,7 +118,7 @@ def test_actions_arrive_inside_the_range_in_the_environments_own_precision() -> 
             seen.append(action)
             return super().step(action)
 
-    env = make(Strict, Config())
+    env = EnvMaker(Strict, Config()).make()
     env.reset(seed=0)
     env.step(np.array([0.1, 0.7], np.float32))  # 0.1 in float32 is above 0.1 in float64
     env.step(np.array([-5, 5], np.float32))
@@ -118,7 +126,7 @@ def test_actions_arrive_inside_the_range_in_the_environments_own_precision() -> 
 
 
 def test_max_episode_steps_truncates_and_does_not_terminate() -> None:
-    env = make("Pendulum-v1", Config(max_episode_steps=3))
+    env = EnvMaker("Pendulum-v1", Config(max_episode_steps=3)).make()
     env.reset(seed=0)
     ends = [env.step(np.zeros(1, np.float32))[2:4] for _ in range(3)]
     assert ends == [(False, False), (False, False), (False, True)]
@@ -141,8 +149,8 @@ def test_made_anew_for_every_episode_box2d_remembers_nothing() -> None:
         found = 0
         for case in range(10):
             rng = np.random.default_rng(case)
-            old = make("BipedalWalker-v3", Config(remake_envs=remake))
-            new = make("BipedalWalker-v3", Config())
+            old = EnvMaker("BipedalWalker-v3", Config(remake_envs=remake)).make()
+            new = EnvMaker("BipedalWalker-v3", Config()).make()
             for episode in range(4):
                 played(old, episode, rng)
             one, other = (played(env, 9, np.random.default_rng(case)) for env in (old, new))
@@ -157,7 +165,7 @@ def test_made_anew_for_every_episode_box2d_remembers_nothing() -> None:
 def test_an_episode_can_be_played_again_from_its_seed(backend: Any) -> None:
     """Reset seeds derive from (run seed, environment, episode), whatever was played before."""
     config = Config(env="Pendulum-v1", num_envs=3, env_backend=backend, max_episode_steps=4)
-    environments = Environments("Pendulum-v1", config)
+    environments = Environments(EnvMaker("Pendulum-v1", config))
     actions = np.random.default_rng(0).uniform(-2, 2, (20, 3, 1)).astype(np.float32)
     starts = []
     environments.reset()
@@ -170,7 +178,7 @@ def test_an_episode_can_be_played_again_from_its_seed(backend: Any) -> None:
     first_states = np.concatenate(starts)
     assert len(np.unique(first_states, axis=0)) == len(first_states)  # no start is played twice
 
-    again = Environments("Pendulum-v1", config)
+    again = Environments(EnvMaker("Pendulum-v1", config))
     again.episode[:] = 3
     again.reset()
     again.close()
@@ -179,7 +187,7 @@ def test_an_episode_can_be_played_again_from_its_seed(backend: Any) -> None:
 
 def test_the_last_observation_is_not_the_next_episodes_first() -> None:
     config = Config(env="Pendulum-v1", num_envs=2, max_episode_steps=2)
-    environments = Environments("Pendulum-v1", config)
+    environments = Environments(EnvMaker("Pendulum-v1", config))
     environments.reset()
     action = np.ones((2, 1), np.float32)
     environments.step(action)
@@ -198,7 +206,7 @@ def test_the_last_observation_is_not_the_next_episodes_first() -> None:
 @pytest.mark.parametrize("name", ["Pendulum-v1", "Hopper-v5"])
 def test_environments_stand_where_they_stood(name: str, backend: Any) -> None:
     config = Config(env=name, num_envs=2, env_backend=backend)
-    one, other = Environments(name, config), Environments(name, config)
+    one, other = Environments(EnvMaker(name, config)), Environments(EnvMaker(name, config))
     try:
         one.reset()
         draw = np.random.default_rng(0)
@@ -218,8 +226,8 @@ def test_environments_stand_where_they_stood(name: str, backend: Any) -> None:
 
 
 def test_an_environment_that_is_not_deterministic_goes_on_with_its_next_episode() -> None:
-    config = Config(env="broken_envs:Lottery", num_envs=2)
-    one, other = (Environments(broken_envs.Lottery, config) for _ in range(2))
+    config = Config(env="helpers.broken_envs:Lottery", num_envs=2)
+    one, other = (Environments(EnvMaker(broken_envs.Lottery, config)) for _ in range(2))
     one.reset()
     one.step(np.zeros((2, 2), np.float32))
     other.load_state_dict(one.state_dict())
@@ -230,7 +238,7 @@ def test_an_environment_that_is_not_deterministic_goes_on_with_its_next_episode(
 
 def test_a_process_that_hangs_is_restarted_until_it_was_too_often() -> None:
     config = Config(num_envs=2, env_backend="processes", env_deadline=1.0, env_restarts=1)
-    environments = Environments("broken_envs:Stuck", config)
+    environments = Environments(EnvMaker("helpers.broken_envs:Stuck", config))
     try:
         environments.reset()
         first = environments.state.copy()
@@ -250,7 +258,7 @@ def test_a_process_that_hangs_is_restarted_until_it_was_too_often() -> None:
 
 
 def test_a_step_before_a_broken_reset_counts() -> None:
-    environments = Environments(broken_envs.RaisesAtSecondReset, Config())
+    environments = Environments(EnvMaker(broken_envs.RaisesAtSecondReset, Config()))
     environments.reset()
     for _ in range(4):
         environments.step(np.zeros((1, 2), np.float32))
@@ -264,16 +272,14 @@ def test_a_process_that_cannot_be_made_again_is_a_broken_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MADE_ONCE", str(tmp_path / "made"))
-    config = Config(num_envs=1, env_backend="processes", env="broken_envs:MadeOnce")
-    environments = Environments("broken_envs:MadeOnce", config)
+    config = Config(num_envs=1, env_backend="processes", env="helpers.broken_envs:MadeOnce")
+    environments = Environments(EnvMaker("helpers.broken_envs:MadeOnce", config))
     try:
         environments.reset()
         vector = environments.vector
         assert isinstance(vector, Workers)
         vector._processes[0].kill()
-        with pytest.raises(
-            BrokenEnvironmentError, match=r"died \(SIGKILL\), and cannot be restarted"
-        ):
+        with pytest.raises(BrokenEnvironment, match=r"died \(SIGKILL\), and cannot be restarted"):
             environments.step(np.zeros((1, 2), np.float32))
     finally:
         environments.close()
@@ -282,6 +288,6 @@ def test_a_process_that_cannot_be_made_again_is_a_broken_environment(
 def test_envpool_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "envpool", None)
     with pytest.raises(T3DError) as caught:
-        make("Pendulum-v1", Config(env_backend="envpool"))
+        EnvMaker("Pendulum-v1", Config(env_backend="envpool")).make()
     needs = "env_backend envpool needs an extra: pip install 't3d[envpool]'"
     assert str(caught.value) == needs

@@ -6,19 +6,19 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-import seeing_envs
 from numpy.typing import NDArray
 
 import t3d
+from helpers import seeing_envs
 from t3d import Config, T3DError
-from t3d.observation import Image, Layout
-from t3d.play.envs import GuardedEnv, make
+from t3d.base.observation import Image, Layout
+from t3d.play.envs import EnvMaker, GuardedEnv
 
 Array = NDArray[Any]
 
 
 def begun(source: Any, **knobs: Any) -> tuple[GuardedEnv, Array]:
-    env = make(source, Config(**knobs))
+    env = EnvMaker(source, Config(**knobs)).make()
     return env, env.reset(seed=3)[0]
 
 
@@ -176,7 +176,7 @@ def test_what_cannot_be_seen_is_refused_in_one_line(
     observation: Any, knobs: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(T3DError) as caught:
-        make(space(observation), Config(**knobs))
+        EnvMaker(space(observation), Config(**knobs)).make()
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -239,12 +239,12 @@ def test_a_dict_that_is_none_is_named() -> None:
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)  # as if it were not installed
     with pytest.raises(T3DError, match=r"image_size needs an extra: pip install 't3d\[image\]'"):
-        make(seeing_envs.Camera, Config(image_size=48))
+        EnvMaker(seeing_envs.Camera, Config(image_size=48)).make()
 
 
 def test_pixels_of_what_cannot_be_rendered_are_refused() -> None:
     with pytest.raises(T3DError, match="cannot be made with"):
-        make(seeing_envs.Camera, Config(pixels=True))
+        EnvMaker(seeing_envs.Camera, Config(pixels=True)).make()
 
 
 def test_the_layout_goes_through_json() -> None:

@@ -4,9 +4,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from conftest import needs_envpool
+from helpers.runs import needs_envpool
 from t3d import Config, T3DError
-from t3d.play.envs import make
+from t3d.play.envs import EnvMaker
 from t3d.play.vector import Environments
 
 pytestmark = needs_envpool
@@ -15,7 +15,7 @@ POOLED = Config(env="Pendulum-v1", env_backend="envpool")
 
 def test_it_is_the_pendulum_of_gymnasium() -> None:
     """From the state that EnvPool shows, Gymnasium's pendulum goes where EnvPool's goes."""
-    pooled = make("Pendulum-v1", POOLED)
+    pooled = EnvMaker("Pendulum-v1", POOLED).make()
     true: Any = gym.make("Pendulum-v1").unwrapped
     true.reset(seed=0)
     (cosine, sine, speed), _ = pooled.reset(seed=1)
@@ -30,7 +30,7 @@ def test_it_is_the_pendulum_of_gymnasium() -> None:
 
 
 def test_the_time_limit_truncates_and_the_last_observation_is_the_episodes_own() -> None:
-    env = make("Pendulum-v1", POOLED)
+    env = EnvMaker("Pendulum-v1", POOLED).make()
     before, _ = env.reset(seed=3)
     for _ in range(199):
         before, _, terminated, truncated, _ = env.step(np.zeros(1, np.float32))
@@ -45,9 +45,9 @@ def test_the_time_limit_truncates_and_the_last_observation_is_the_episodes_own()
 @pytest.mark.parametrize("repeat", [1, 3])
 def test_side_by_side_they_play_as_each_plays_alone(repeat: int) -> None:
     config = Config(env="Hopper-v5", env_backend="envpool", num_envs=3, action_repeat=repeat)
-    together = Environments("Hopper-v5", config)
+    together = Environments(EnvMaker("Hopper-v5", config))
     together.reset()
-    alone = [make("Hopper-v5", config) for _ in range(3)]
+    alone = [EnvMaker("Hopper-v5", config).make() for _ in range(3)]
     for index, env in enumerate(alone):
         env.reset(seed=together._seed(index))
     draw, ended = np.random.default_rng(0), 0
@@ -69,7 +69,7 @@ def test_side_by_side_they_play_as_each_plays_alone(repeat: int) -> None:
 
 def test_images_and_asymmetric_bounds_come_through() -> None:
     seen: dict[str, Any] = {"grey": True, "image_size": 42, "frame_stack": 3, "action_repeat": 4}
-    env = make("CarRacing-v3", Config(env_backend="envpool", **seen))
+    env = EnvMaker("CarRacing-v3", Config(env_backend="envpool", **seen)).make()
     assert env.layout.images[0] == (1, 42, 42)
     assert env.low.tolist() == [-1, 0, 0]
     first, _ = env.reset(seed=0)
@@ -81,19 +81,22 @@ def test_images_and_asymmetric_bounds_come_through() -> None:
 def test_the_task_must_be_one_of_envpools() -> None:
     for name, message in (
         ("Pendlum-v1", "EnvPool has no task 'Pendlum-v1'; did you mean 'Pendulum-v1'?"),
-        ("broken_envs:Calm", "EnvPool has no task 'broken_envs:Calm'; play it with --env-backend"),
+        (
+            "helpers.broken_envs:Calm",
+            "EnvPool has no task 'helpers.broken_envs:Calm'; play it with --env-backend",
+        ),
         ("CartPole-v1", "has Discrete actions; T3D needs continuous ones"),
     ):
         with pytest.raises(T3DError) as caught:
-            make(name, Config(env=name, env_backend="envpool"))
+            EnvMaker(name, Config(env=name, env_backend="envpool")).make()
         assert message in str(caught.value)
         assert "\n" not in str(caught.value)
 
 
 def test_pictures_are_gymnasiums() -> None:
     with pytest.raises(T3DError, match="EnvPool shows no pictures; leave out --pixels"):
-        make("Pendulum-v1", Config(env_backend="envpool", pixels=True))
-    env = make("Pendulum-v1", POOLED, render_mode="rgb_array")
+        EnvMaker("Pendulum-v1", Config(env_backend="envpool", pixels=True)).make()
+    env = EnvMaker("Pendulum-v1", POOLED).make(render_mode="rgb_array")
     env.reset(seed=0)
     picture: Any = env.render()
     assert picture.shape == (500, 500, 3)

@@ -12,20 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import odd_envs
 import pytest
 import ray
 
 import t3d
-from conftest import TINY, metrics_without_time, same_bits
+from helpers import odd_envs
+from helpers.runs import TESTS, TINY, metrics_without_time, same_bits
 from t3d.api import inspect
+from t3d.base.errors import T3DError
 from t3d.config import Config
-from t3d.errors import T3DError
-from t3d.play import cluster as clusters
-from t3d.play.envs import EnvSource, env_name
-from t3d.play.remote import Collectors
+from t3d.play.envs import EnvMaker, EnvSource, env_name
+from t3d.remote import cluster as clusters
+from t3d.remote.collectors import Collectors
 from t3d.run.folder import Record, RunFolder
-from t3d.run.train import Run
+from t3d.run.loop import Run
 
 # One cluster for all of this file, in one process.
 pytestmark = [
@@ -41,9 +41,8 @@ def cluster() -> Iterator[Any]:
     """A head with room for four collectors, and a node with room for two."""
     from ray.cluster_utils import Cluster
 
-    here = Path(__file__).parent
     before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(here), str(here.parent)])
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(TESTS), before or ""])
     cluster: Any = Cluster(initialize_head=True, head_node_args={"num_cpus": 4})
     yield cluster
     ray.shutdown()
@@ -70,7 +69,12 @@ def tiny(run: Path, **knobs: Any) -> None:
     [
         {"engine": "fused", "overlap": True},
         {"engine": "reference", "normalize_observations": True, "exploration": "ou"},
-        {"engine": "reference", "env": "seeing_envs:Camera", "frame_stack": 2, "features": 6},
+        {
+            "engine": "reference",
+            "env": "helpers.seeing_envs:Camera",
+            "frame_stack": 2,
+            "features": 6,
+        },
         {"engine": "fused", "env_backend": "processes", "env": "Hopper-v5"},
     ],
 )
@@ -112,7 +116,7 @@ class Ticks:
 def start(folder: Path, env: EnvSource = "Pendulum-v1", **knobs: Any) -> Run:
     knobs = {"steps": 3000, "random_steps": 100, "hidden": (8, 8), "batch_size": 8} | knobs
     knobs = {"max_episode_steps": 50, "eval_every": 0, "eval_episodes": 1, "threads": 1} | knobs
-    return Run.start(Config(env=env_name(env), **knobs), env, RunFolder(folder), about={})
+    return Run.start(EnvMaker(env, Config(env=env_name(env), **knobs)), RunFolder(folder), about={})
 
 
 @pytest.mark.parametrize("ratio", [1.0, 0.3, 2.5])
@@ -165,7 +169,9 @@ def test_a_killed_collector_and_a_killed_node_cost_no_more_than_their_episodes(
     preset = t3d.presets.resolve("Pendulum-v1")[1]
     knobs = {"collectors": 6, "ray": at, "env_restarts": 3, "threads": 1, "steps": 100_000}
     config = Config(**vars(preset) | knobs)
-    with closing(Run.start(config, config.env, RunFolder(tmp_path / "run"), about={})) as run:
+    with closing(
+        Run.start(EnvMaker(config.env, config), RunFolder(tmp_path / "run"), about={})
+    ) as run:
         collectors = run.collector
         assert isinstance(collectors, Collectors)
         ticks = Ticks(run)

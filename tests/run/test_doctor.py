@@ -3,21 +3,21 @@
 import json
 from typing import Any
 
-import broken_envs
 import gymnasium as gym
 import numpy as np
 import pytest
-import seeing_envs
 
+from helpers import broken_envs, seeing_envs
 from t3d import Config
-from t3d.cli import main
+from t3d.cli.main import main
+from t3d.play.envs import EnvMaker
 from t3d.run.doctor import Diagnosis, examine, glance
 
 SMALL: dict[str, Any] = {"hidden": (8,), "batch_size": 8, "threads": 1, "steps": 10_000}
 
 
 def found(source: Any, **knobs: Any) -> Diagnosis:
-    return examine(source, Config(**SMALL, **knobs), seconds=0.3)
+    return examine(EnvMaker(source, Config(**SMALL, **knobs)), seconds=0.3)
 
 
 def test_a_healthy_environment_needs_nothing() -> None:
@@ -71,7 +71,9 @@ def test_a_missing_time_limit_is_found() -> None:
     assert ill.flags["max_episode_steps"] == 1000
     assert ill.facts["time limit"] == "none that is known"
     assert "max_episode_steps" not in found(Endless, max_episode_steps=50).flags
-    assert any("no time limit is known" in text for text in glance(Endless, Config(), 0.1))
+    assert any(
+        "no time limit is known" in text for text in glance(EnvMaker(Endless, Config()), 0.1)
+    )
 
 
 def test_an_environment_that_plays_dice_is_found_out() -> None:
@@ -137,7 +139,7 @@ def test_the_command_tells_it_in_words_and_as_json(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = examine
-    monkeypatch.setattr("t3d.run.doctor.examine", lambda env, config: real(env, config, 0.2))
+    monkeypatch.setattr("t3d.run.doctor.examine", lambda maker: real(maker, 0.2))
     assert main(["doctor", "Pendulum-v1", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["command"].startswith("t3d train Pendulum-v1")

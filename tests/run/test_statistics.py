@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from t3d.randomness import generator
-from t3d.run import statistics
-from t3d.run.statistics import Array
+from t3d.base.numbers import Array
+from t3d.base.randomness import generator
+from t3d.study import statistics
 
 
 def some(*shape: int, seed: int = 0) -> Array:

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 import t3d
-from conftest import TINY, metrics_without_time, read_json, same_bits, t3d_process
-from t3d.cli import main
-from t3d.errors import T3DError
-from t3d.run.cell import STOPPED
-from t3d.run.sweep import Spec, cells_of, job, read_spec, share
+from helpers.runs import TINY, metrics_without_time, read_json, same_bits, t3d_process
+from t3d.base.errors import T3DError
+from t3d.cli.main import main
+from t3d.study.cell import STOPPED
+from t3d.study.sweep import Spec, cells_of, job, read_spec, share
 
 ENVS = ["Pendulum-v1", "InvertedPendulum-v5"]
-NAN = "broken_envs-NanObservation-seed0"
+NAN = "helpers.broken_envs-NanObservation-seed0"
 KNOBS: dict[str, Any] = TINY | {"hidden": [8, 8], "steps": 3000, "checkpoint_every": 100}
 
 
@@ -178,7 +178,7 @@ def in_the_middle(out: Path) -> list[Path]:
 def children(sweep: "subprocess.Popen[str]") -> list[int]:
     words = ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(sweep.pid)]
     listed = subprocess.run(words, capture_output=True, text=True).stdout.splitlines()
-    return [int(line.split()[0]) for line in listed if "t3d.run.cell" in line]
+    return [int(line.split()[0]) for line in listed if "t3d.study.cell" in line]
 
 
 def wait_until_gone(processes: list[int]) -> None:
@@ -285,7 +285,7 @@ def test_a_sweep_is_no_run(command: str, whole: Path, capsys: pytest.CaptureFixt
 def test_a_cell_that_is_stopped_as_it_begins_leaves_no_half_of_a_folder(tmp_path: Path) -> None:
     (cell,) = cells_of(Spec(["Pendulum-v1"], [0], "auto", KNOBS | {"threads": 1}), tmp_path / "out")
     (tmp_path / "out").mkdir()
-    words = [sys.executable, "-m", "t3d.run.cell"]
+    words = [sys.executable, "-m", "t3d.study.cell"]
     with subprocess.Popen(words, stdin=subprocess.PIPE) as process:
         assert process.stdin is not None
         process.stdin.write(job(cell).encode() + b"\n")
@@ -300,12 +300,14 @@ def test_a_cell_that_is_stopped_as_it_begins_leaves_no_half_of_a_folder(tmp_path
 
 def test_a_cell_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
     knobs = {"steps": 60, "eval_every": 0}
-    spec = toml(tmp_path / "s.toml", env=["broken_envs:NanObservation", ENVS[0]], knobs=knobs)
+    spec = toml(
+        tmp_path / "s.toml", env=["helpers.broken_envs:NanObservation", ENVS[0]], knobs=knobs
+    )
     sweep = t3d_process("sweep", spec, cwd=tmp_path)
     said, err = sweep.communicate(timeout=300)
     assert sweep.returncode == 2
     assert err == ""
-    why = "environment 0 (broken_envs:NanObservation)"
+    why = "environment 0 (helpers.broken_envs:NanObservation)"
     assert re.search(rf"^{NAN} failed: {re.escape(why)}.* observation\[1\] is nan", said, re.M)
     assert "1 of 2 failed. Try again: t3d sweep runs/s" in said
     assert t3d.inspect(tmp_path / "runs" / "s" / "Pendulum-v1-seed0")["finished"]

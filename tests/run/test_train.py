@@ -8,14 +8,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-import broken_envs
 import numpy as np
-import odd_envs
 import pytest
 from safetensors.numpy import load_file
 
 import t3d
-from conftest import (
+from helpers import broken_envs, odd_envs
+from helpers.runs import (
     TINY,
     metrics_without_time,
     needs_envpool,
@@ -23,8 +22,9 @@ from conftest import (
     same_bits,
     whole_state,
 )
+from t3d.play.envs import EnvMaker
 from t3d.run.folder import RunFolder, versions
-from t3d.run.train import Run
+from t3d.run.loop import Run
 
 
 def tiny(path: Path, env: Any = "Pendulum-v1", **knobs: Any) -> t3d.T3D:
@@ -218,7 +218,7 @@ def test_many_environments_overshoot_by_less_than_one_round(tmp_path: Path) -> N
 def test_a_callable_of_the_users_own_trains(tmp_path: Path) -> None:
     agent = tiny(tmp_path / "run", env=broken_envs.Calm)
     assert agent.select_action(np.zeros(3)).shape == (2,)
-    assert RunFolder(tmp_path / "run").config().env == "broken_envs:Calm"
+    assert RunFolder(tmp_path / "run").config().env == "helpers.broken_envs:Calm"
     assert len(t3d.evaluate(tmp_path / "run", episodes=2).returns) == 2
 
 
@@ -257,7 +257,9 @@ def test_a_run_that_broke_goes_on_to_the_same_end(tmp_path: Path) -> None:
 def test_an_evaluation_that_a_stop_breaks_off_is_played_again(tmp_path: Path) -> None:
     tiny(tmp_path / "whole")
     config = t3d.Config(env="Pendulum-v1", **TINY)
-    run = Run.start(config, "Pendulum-v1", RunFolder(tmp_path / "run"), {"preset": "default"})
+    run = Run.start(
+        EnvMaker("Pendulum-v1", config), RunFolder(tmp_path / "run"), {"preset": "default"}
+    )
     asked = iter(range(10**6))
     # The loop asks once per round; an evaluation asks at each of its steps.
     finished = run.loop(stop=lambda: next(asked) > 50)
@@ -355,7 +357,7 @@ def test_when_no_checkpoint_is_whole_every_damaged_file_is_named(tmp_path: Path)
 def test_unchanged_pieces_are_linked_from_the_checkpoint_before_the_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("t3d.learn.replay._BLOCK", 10 * 28)  # ten rows of the pendulum's
+    monkeypatch.setattr("t3d.learn.replay.memory._BLOCK", 10 * 28)  # ten rows of the pendulum's
     run = tmp_path / "run"
     tiny(run, steps=100, keep_checkpoints=5)
     inodes = {
@@ -377,7 +379,7 @@ def test_unchanged_pieces_are_linked_from_the_checkpoint_before_the_last(
 def test_pieces_of_a_memory_that_has_gone_round_are_right(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capacity: int
 ) -> None:
-    monkeypatch.setattr("t3d.learn.replay._BLOCK", 4 * 28)
+    monkeypatch.setattr("t3d.learn.replay.memory._BLOCK", 4 * 28)
     knobs = {"capacity": capacity, "checkpoint_every": 7, "keep_checkpoints": 20}
     tiny(tmp_path / "parts", steps=90, **knobs)
     monkeypatch.undo()
@@ -410,7 +412,7 @@ def test_a_checkpoint_of_an_earlier_version_is_still_read(tmp_path: Path) -> Non
 def test_a_run_stopped_in_its_last_evaluation_is_not_finished(tmp_path: Path) -> None:
     tiny(tmp_path / "whole")
     config = t3d.Config.from_dict({"env": "Pendulum-v1", **TINY, "engine": "fused"})
-    run = Run.start(config, config.env, RunFolder(tmp_path / "run"), about={})
+    run = Run.start(EnvMaker(config.env, config), RunFolder(tmp_path / "run"), about={})
     asked = 0
 
     def stop() -> bool:
@@ -428,7 +430,7 @@ def test_a_run_stopped_in_its_last_evaluation_is_not_finished(tmp_path: Path) ->
 
 
 def test_a_damaged_piece_is_not_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("t3d.learn.replay._BLOCK", 10 * 28)
+    monkeypatch.setattr("t3d.learn.replay.memory._BLOCK", 10 * 28)
     run = tmp_path / "run"
     tiny(run)
     piece = run / "checkpoints" / "step-000000000040" / "memory-rows-0000000010.safetensors"
@@ -456,7 +458,7 @@ def test_an_error_while_the_disk_is_full_lets_the_folder_go(
 def test_a_second_trainer_of_a_run_is_refused(tmp_path: Path) -> None:
     config = t3d.Config.from_dict({"env": "Pendulum-v1", **TINY})
     folder = RunFolder(tmp_path / "run")
-    run = Run.start(config, config.env, folder, about={})
+    run = Run.start(EnvMaker(config.env, config), folder, about={})
     try:
         assert t3d.inspect(folder.path)["training"]
         with pytest.raises(t3d.T3DError, match=f"in use by process {os.getpid()} on"):
@@ -482,7 +484,7 @@ def test_what_does_not_fit_on_the_disk_is_refused_before_the_run(
 def test_a_memory_that_does_not_fit_is_refused_with_the_largest_that_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("t3d.run.train.available_memory", lambda: 10_000_000)
+    monkeypatch.setattr("t3d.run.loop.available_memory", lambda: 10_000_000)
     with pytest.raises(t3d.T3DError) as refused:
         tiny(tmp_path / "run", capacity=10**6, steps=10**6)
     said = str(refused.value)
@@ -492,7 +494,7 @@ def test_a_memory_that_does_not_fit_is_refused_with_the_largest_that_does(
     # What is not going to be filled needs no room, and a file needs no RAM.
     tiny(tmp_path / "short", capacity=10**6)
     config = t3d.Config(env="Pendulum-v1", replay_on_disk=True)
-    Run(config, "Pendulum-v1", RunFolder(tmp_path / "other")).collector.close()
+    Run(EnvMaker("Pendulum-v1", config), RunFolder(tmp_path / "other")).collector.close()
 
 
 def test_what_has_changed_since_the_checkpoint_is_said(

@@ -13,15 +13,15 @@ import optuna
 import pytest
 
 import t3d
-from conftest import TINY, metrics_without_time, same_bits, t3d_process
+from helpers.runs import TINY, metrics_without_time, same_bits, t3d_process
 from system.test_cli import TINY_FLAGS, wait_for_step
 from t3d import Config, T3DError
-from t3d.cli import main
+from t3d.cli.main import main
 from t3d.presets import read
 from t3d.run.folder import Lock, RunFolder, alone
-from t3d.run.tune import Plan, Result, _take, choose, importances, open_study, results, search
 from t3d.show.terminal import PatientConsole
 from t3d.show.tuning import TuningWatcher, draw
+from t3d.study.tune import Plan, Result, _take, choose, importances, open_study, results, search
 
 SEARCH = ["--search", "learning_rate", "tau", "exploration_noise"]
 # A value that no range to search has, and that trial 0 begins with all the same.
@@ -215,7 +215,7 @@ def test_trials_that_diverge_do_not_end_the_study(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words = ["tune", "odd_envs:HugeReward", *TINY_FLAGS, *SEARCH, "--trials", "2"]
+    words = ["tune", "helpers.odd_envs:HugeReward", *TINY_FLAGS, *SEARCH, "--trials", "2"]
     assert main(words) == 2
     out, err = capsys.readouterr()
     assert out.count("diverged at step") == 2
@@ -227,7 +227,7 @@ def test_a_broken_environment_ends_the_study_and_the_trial_can_go_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     flags = [*TINY_FLAGS, *SEARCH, "--eval-every", "0", "--out", str(tmp_path / "out")]
-    assert main(["tune", "broken_envs:NanObservation", *flags]) == 2
+    assert main(["tune", "helpers.broken_envs:NanObservation", *flags]) == 2
     err = capsys.readouterr().err
     assert "step 3: observation[1] is nan" in err
     assert err.count("\n") == 1
@@ -297,7 +297,9 @@ def test_what_mattered_is_drawn_once_enough_trials_finished(tmp_path: Path) -> N
 
 
 def test_without_optuna_it_says_what_to_install(tmp_path: Path) -> None:
-    code = "import sys; sys.modules['optuna'] = None; from t3d.cli import main; sys.exit(main())"
+    code = (
+        "import sys; sys.modules['optuna'] = None; from t3d.cli.main import main; sys.exit(main())"
+    )
     words = [sys.executable, "-c", code, "tune", "Pendulum-v1"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2

@@ -14,7 +14,7 @@ from PIL import Image
 from scipy import stats
 
 import t3d
-from t3d.cli import main
+from t3d.cli.main import main
 from t3d.config import Config
 from t3d.presets import resolve
 from t3d.show import check as pages

@@ -12,7 +12,7 @@ from PIL import Image
 from rich.console import Console
 
 import t3d
-from conftest import TINY, read_json
+from helpers.runs import TINY, read_json
 from t3d.config import Config
 from t3d.show import compare as comparison
 from t3d.show.compare import compare

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import t3d
-from conftest import TINY
-from t3d.cli import main
-from t3d.learn.replay import ReplayBuffer
+from helpers.runs import TINY
+from t3d.cli.main import main
+from t3d.learn.replay.memory import ReplayBuffer
 from t3d.learn.t3d import T3D
 from t3d.run import checkpoint
 from t3d.run.folder import RunFolder
@@ -278,7 +278,7 @@ def test_the_keyboard_goes_through(tiny: Path, open_page: Any) -> None:
 def test_large_networks_and_images_are_summed_up(tmp_path: Path, open_page: Any) -> None:
     path = tmp_path / "camera"
     knobs: dict[str, Any] = {"hidden": (64, 64), "steps": 40}
-    t3d.train("seeing_envs:Camera", run=path, quiet=True, **(TINY | knobs))
+    t3d.train("helpers.seeing_envs:Camera", run=path, quiet=True, **(TINY | knobs))
     assert main(["explain", str(path)]) == 0
     opened = open_page(path / "explain.html")
     assert "a corner" in opened.page.locator("#step-12").inner_text()

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 import t3d
-from conftest import TINY
+from helpers.runs import TINY
 from t3d.show import plots
 
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import t3d
-from conftest import TINY
-from t3d.cli import main
+from helpers.runs import TINY
+from t3d.cli.main import main
 from t3d.run.folder import Lock, RunFolder
 from t3d.show.report import _verdict, report_data, version
 
@@ -312,7 +312,7 @@ def watched(tmp_path: Path) -> Iterator[tuple[Path, str, "subprocess.Popen[str]"
     """A short run, and `t3d report --watch` of it in a process of its own."""
     path = tmp_path / "run"
     t3d.train("Pendulum-v1", run=path, quiet=True, **TINY)
-    code = "import sys; from t3d.cli import main; sys.exit(main())"
+    code = "import sys; from t3d.cli.main import main; sys.exit(main())"
     words = [sys.executable, "-c", code, "report", str(path), "--watch"]
     # A shell that starts tests in the background has them ignore Ctrl-C; the user's does not.
     server = subprocess.Popen(

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from t3d.run.sweep import Cell, Spec, cells_of
 from t3d.show.sweep import SweepWatcher, scores
+from t3d.study.sweep import Cell, Spec, cells_of
 
 
 def some_cells(out: Path, seeds: int) -> list[Cell]:

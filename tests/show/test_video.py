@@ -1,14 +1,14 @@
 import sys
 from pathlib import Path
 
-import broken_envs
 import imageio_ffmpeg
 import numpy as np
 import pytest
 from PIL import Image
 
 import t3d
-from t3d.play.envs import make
+from helpers import broken_envs
+from t3d.play.envs import EnvMaker
 from t3d.play.evaluate import evaluate
 from t3d.show.video import record
 
@@ -17,7 +17,7 @@ def test_a_film_shows_the_whole_episode(tmp_path: Path) -> None:
     agent = t3d.T3D(3, [-2], [2])
     config = t3d.Config(max_episode_steps=30)
     (mp4, gif), total = record(
-        agent.select_action, "Pendulum-v1", tmp_path / "film", config, seed=3
+        agent.select_action, EnvMaker("Pendulum-v1", config), tmp_path / "film", seed=3
     )
     assert imageio_ffmpeg.count_frames_and_secs(str(mp4))[0] == 31
     with Image.open(gif) as pictures:
@@ -26,7 +26,7 @@ def test_a_film_shows_the_whole_episode(tmp_path: Path) -> None:
         pictures.seek(10)
         assert np.abs(first - np.asarray(pictures.convert("L"), int)).max() > 100  # it moved
     # It is the first episode that `t3d eval` plays for this seed.
-    env = make("Pendulum-v1", config)
+    env = EnvMaker("Pendulum-v1", config).make()
     assert evaluate(agent.select_action, env, range(1), seed=3, purpose="test").returns == [total]
 
 
@@ -39,12 +39,12 @@ def test_without_the_extra_it_says_what_to_install(
     monkeypatch.setitem(sys.modules, module, None)  # as if it were not installed
     policy = t3d.T3D(3, [-2], [2]).select_action
     with pytest.raises(t3d.T3DError, match=rf"pip install 't3d\[{extra}\]'"):
-        record(policy, "Pendulum-v1", tmp_path / "film", t3d.Config())
+        record(policy, EnvMaker("Pendulum-v1", t3d.Config()), tmp_path / "film")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_environment_without_pictures_is_refused(tmp_path: Path) -> None:
     agent = t3d.T3D(3, [-1, -1], [1, 1])
     with pytest.raises(t3d.T3DError, match=r"cannot be made with \{'render_mode'"):
-        record(agent.select_action, broken_envs.Calm, tmp_path / "film", t3d.Config())
+        record(agent.select_action, EnvMaker(broken_envs.Calm, t3d.Config()), tmp_path / "film")
     assert list(tmp_path.iterdir()) == []

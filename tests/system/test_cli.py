@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import t3d
-from conftest import TINY, metrics_without_time, read_json, same_bits, t3d_process
-from t3d.cli import main
+from helpers.runs import TINY, metrics_without_time, read_json, same_bits, t3d_process
+from t3d.cli.main import main
 from t3d.run.folder import RunFolder
 
 TINY_FLAGS = [
@@ -240,11 +240,11 @@ def test_bad_input_is_one_line_and_exit_code_2(
 
 @pytest.mark.parametrize("backend", ["inline", "processes"])
 def test_a_broken_environment_is_one_line_and_exit_code_2(tmp_path: Path, backend: str) -> None:
-    words = ["train", "broken_envs:NanObservation", *TINY_FLAGS, "--env-backend", backend]
+    words = ["train", "helpers.broken_envs:NanObservation", *TINY_FLAGS, "--env-backend", backend]
     trainer = t3d_process(*words, "--eval-every", "0", "--run", "run", cwd=tmp_path)
     _, err = trainer.communicate(timeout=300)
     assert trainer.returncode == 2
-    assert "environment 0 (broken_envs:NanObservation)" in err
+    assert "environment 0 (helpers.broken_envs:NanObservation)" in err
     assert "step 3: observation[1] is nan" in err
     assert err.count("\n") == 1
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from t3d.cli import main
+from t3d.cli.main import main
 
 
 def test_the_default_command_swings_up_the_pendulum(

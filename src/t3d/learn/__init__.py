@@ -1,1 +1,1 @@
-"""The algorithm: tensors in, tensors out. Knows no environment and no clock."""
+"""Learning: tensors in, tensors out. It knows no environment."""

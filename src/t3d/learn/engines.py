@@ -4,10 +4,10 @@ from typing import Literal
 
 import torch
 
+from t3d.base.errors import BadInput
+from t3d.base.observation import Layout
 from t3d.config import Config
-from t3d.errors import T3DError
 from t3d.learn.t3d import T3D
-from t3d.observation import Layout
 
 Engine = Literal["reference", "fused"]
 
@@ -28,7 +28,7 @@ def engine_for(config: Config, layout: Layout | None = None) -> tuple[Engine, st
         except ImportError as error:  # not there, or not made for this Python or NumPy
             why = f"fused needs numba: {error}"
     if config.engine == "fused":
-        raise T3DError(f"engine {why}; take --engine reference")
+        raise BadInput(f"engine {why}; take --engine reference")
     return "reference", why
 
 
@@ -42,6 +42,6 @@ def agent_class(engine: Engine) -> type[T3D]:
     """The class of an engine's agents."""
     if engine == "reference":
         return T3D
-    from t3d.learn.fused_agent import FusedT3D
+    from t3d.learn.fused.agent import FusedT3D
 
     return FusedT3D

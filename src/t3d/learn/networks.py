@@ -8,7 +8,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from t3d.observation import Image, Layout
+from t3d.base.observation import Image, Layout
 
 
 def mlp(

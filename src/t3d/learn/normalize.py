@@ -1,13 +1,11 @@
 """States of any units and sizes, brought to about -1 to 1."""
 
-from typing import Any
-
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-Array = NDArray[Any]
+from t3d.base.numbers import Array
+
 _MOST = 10.0  # deviations from the mean; what is farther out counts as this far
 
 

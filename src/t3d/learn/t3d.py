@@ -21,14 +21,14 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
-from t3d import files
+from t3d.base import files
+from t3d.base.errors import BadInput, CannotWrite, T3DError
+from t3d.base.observation import Layout
+from t3d.base.randomness import Purpose, generator, generator_state, set_generator_state
 from t3d.config import Config
-from t3d.errors import T3DError
 from t3d.learn.networks import Actor, Critic, Encoder
 from t3d.learn.normalize import Normalizer
-from t3d.learn.replay import Batch, ReplayBuffer
-from t3d.observation import Layout
-from t3d.randomness import Purpose, generator, generator_state, set_generator_state
+from t3d.learn.replay.memory import Batch, ReplayBuffer
 
 
 class T3D:
@@ -58,10 +58,10 @@ class T3D:
         self.dtype = dtype
         self.device = usable_device(config.device)
         if self.state_dim < 1:
-            raise T3DError(f"state_dim is {state_dim}; expected at least 1")
+            raise BadInput(f"state_dim is {state_dim}; expected at least 1")
         lowest, highest = (_bound(bound, dtype) for bound in (low, high))
         if lowest.shape != highest.shape or not bool((lowest < highest).all()):
-            raise T3DError(f"action bounds are {low!r} and {high!r}; expected low < high")
+            raise BadInput(f"action bounds are {low!r} and {high!r}; expected low < high")
         self.low, self.high = lowest.to(self.device), highest.to(self.device)
         self.action_dim = len(lowest)
 
@@ -232,24 +232,24 @@ class T3D:
         try:
             states = np.asarray(state) if images else np.asarray(state, np.float32)
         except (TypeError, ValueError) as error:
-            raise T3DError(f"state is a {type(state).__name__}; expected numbers") from error
+            raise BadInput(f"state is a {type(state).__name__}; expected numbers") from error
         if (
             states.shape[-1:] != (size,)
             or states.ndim not in (1, 2)
             or states.dtype != self.layout.dtype
         ):
             rows = "rows of bytes, as t3d.make_env shows them: " if images else ""
-            raise T3DError(f"state has shape {states.shape}; expected {rows}({size},) or a batch")
+            raise BadInput(f"state has shape {states.shape}; expected {rows}({size},) or a batch")
         return states
 
     def _check_memory(self, memory: ReplayBuffer) -> None:
         stored = memory.state_shape, memory.action.shape[1]
         if stored != ((self.layout.size,), self.action_dim):
             expected = f"this agent's are {(self.layout.size,)} and {self.action_dim}"
-            raise T3DError(f"the memory holds states {stored[0]}, actions {stored[1]}; {expected}")
+            raise BadInput(f"the memory holds states {stored[0]}, actions {stored[1]}; {expected}")
         if memory.observation.dtype != self.layout.dtype:
             found = f"the memory holds {memory.observation.dtype}"
-            raise T3DError(f"{found}; this agent learns from {self.layout.dtype}")
+            raise BadInput(f"{found}; this agent learns from {self.layout.dtype}")
 
     def state_dict(self) -> dict[str, Tensor]:
         """Everything that the next update depends on, but the memory: flat, names to tensors."""
@@ -276,12 +276,12 @@ class T3D:
         mine = self.state_dict()
         if mine.keys() != state.keys():
             names = ", ".join(sorted(mine.keys() ^ state.keys())[:3])
-            raise T3DError(f"the state does not fit this agent: {names} ... missing or unexpected")
+            raise BadInput(f"the state does not fit this agent: {names} ... missing or unexpected")
         for key, value in mine.items():
             if (value.shape, value.dtype) != (state[key].shape, state[key].dtype):
                 found = f"{state[key].dtype} of shape {tuple(state[key].shape)}"
                 wanted = f"{value.dtype} of shape {tuple(value.shape)}"
-                raise T3DError(f"{key} is {found}; this agent expects {wanted}")
+                raise BadInput(f"{key} is {found}; this agent expects {wanted}")
         streams = {name: _stream(state, name) for name in _streams(self.layout)}
         for name in ("actor", "critic", "actor_target", "critic_target"):
             prefix = f"{name}."
@@ -335,7 +335,7 @@ class T3D:
         try:
             files.replace(Path(path), self.to_bytes())
         except OSError as error:
-            raise T3DError(f"agent {path} cannot be written: {error}") from error
+            raise CannotWrite(f"agent {path} cannot be written: {error}") from error
 
     @classmethod
     def load(cls, path: str | Path, device: str | None = None) -> Self:
@@ -352,9 +352,9 @@ class T3D:
             agent = cls(layout, about["low"], about["high"], config, dtype=dtype)
         except (
             *(OSError, SafetensorError, KeyError, TypeError, ValueError, RecursionError),
-            *(ArithmeticError, AttributeError, MemoryError, RuntimeError),
+            *(ArithmeticError, AttributeError, MemoryError, RuntimeError, T3DError),
         ) as error:
-            raise T3DError(f"{path} is not a T3D agent: {error}") from error
+            raise BadInput(f"{path} is not a T3D agent: {error}") from error
         agent.load_state_dict(state)
         return agent
 
@@ -410,7 +410,7 @@ def _check_size(numbers: int, layout: Layout, action_dim: int, config: Config) -
     known = 2 * layout.vector + 1 if config.normalize_observations else 0
     arrays = 2 * len(pairs) + len(shapes)
     if numbers != 4 * weights + arrays + known + 1 + 6 * len(_streams(layout)):
-        raise T3DError(f"it holds {numbers:,} numbers; its config asks for {4 * weights:,} or so")
+        raise BadInput(f"it holds {numbers:,} numbers; its config asks for {4 * weights:,} or so")
 
 
 def _stream(state: dict[str, Tensor], name: Purpose) -> np.random.Generator:
@@ -420,7 +420,7 @@ def _stream(state: dict[str, Tensor], name: Purpose) -> np.random.Generator:
         words = state[f"generator.{name}"].cpu().numpy().view(np.uint64)
         set_generator_state(stream, words)
     except (ValueError, OverflowError) as error:
-        raise T3DError(f"generator.{name} is not the state of a random stream") from error
+        raise BadInput(f"generator.{name} is not the state of a random stream") from error
     return stream
 
 
@@ -464,9 +464,9 @@ def _bound(values: ArrayLike, dtype: torch.dtype) -> Tensor:
     try:
         bound = torch.tensor(np.asarray(values, np.float64)).to(dtype)
     except (TypeError, ValueError) as error:
-        raise T3DError(expected) from error
+        raise BadInput(expected) from error
     if bound.ndim != 1 or bound.numel() == 0 or not bool(torch.isfinite(2 * bound).all()):
-        raise T3DError(expected)
+        raise BadInput(expected)
     return bound
 
 
@@ -477,5 +477,5 @@ def usable_device(name: str) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
-        raise T3DError(f"device {name!r} cannot be used: {reason}; cpu always can") from error
+        raise BadInput(f"device {name!r} cannot be used: {reason}; cpu always can") from error
     return device

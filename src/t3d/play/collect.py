@@ -5,15 +5,14 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from t3d.base.errors import BadInput, Diverged
+from t3d.base.numbers import Array, all_finite
+from t3d.base.randomness import generator, generator_state, set_generator_state
 from t3d.config import Config
-from t3d.errors import DivergedError, T3DError
-from t3d.numbers import all_finite
 from t3d.play.vector import Environments
-from t3d.randomness import generator, generator_state, set_generator_state
 
-Array = NDArray[Any]
 Policy = Callable[[Array], Array]  # states (n, state_dim) -> actions (n, action_dim)
 
 
@@ -77,7 +76,7 @@ class Collector:
             given = len(getattr(config, name))
             if given not in (1, len(environments.low)):
                 expected = f"expected 1, or {len(environments.low)}: one for each dimension"
-                raise T3DError(f"{name} has {given} numbers; {expected} of the action")
+                raise BadInput(f"{name} has {given} numbers; {expected} of the action")
         self.drift = np.zeros((environments.num_envs, len(environments.low)), np.float32)
 
     def _act(self, policy: Policy) -> Array:
@@ -95,7 +94,7 @@ class Collector:
         noise *= self._half_range * noise_scale(self.config, self.steps)
         noise += policy(self.environments.state)
         if not all_finite(noise):
-            raise DivergedError("its action is not finite")
+            raise Diverged("its action is not finite")
         return noise.clip(low, high, out=noise)
 
     def reset(self) -> None:

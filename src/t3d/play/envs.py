@@ -11,59 +11,19 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 import gymnasium as gym
 import numpy as np
-from numpy.typing import NDArray
 
-from t3d.config import Config, did_you_mean
-from t3d.errors import T3DError
-from t3d.numbers import as_floats
-from t3d.observation import Layout
+from t3d.base.errors import BadInput, BrokenEnvironment, T3DError
+from t3d.base.numbers import Array, as_floats
+from t3d.base.observation import Layout
+from t3d.base.text import did_you_mean
+from t3d.config import Config
 from t3d.play.observe import Observer
 from t3d.play.pooled import PooledEnv
 
-Array = NDArray[Any]
 # A Gymnasium id, module:EnvId, module:callable, or a callable that makes an environment.
 EnvSource: TypeAlias = str | Callable[[], gym.Env[Any, Any]]
 Answer = tuple[Array, float, bool, bool]  # observation, reward, terminated, truncated
 _LARGEST = float(np.finfo(np.float32).max)
-
-
-def make(
-    source: EnvSource,
-    config: Config,
-    *,
-    render_mode: str | None = None,
-    index: int | None = None,
-) -> "GuardedEnv":
-    """Make one environment, check that T3D can learn from it, and guard what it returns.
-
-    `index` is its number among those that train; None for one that evaluates.
-    """
-    name = env_name(source)
-    if config.env_backend == "envpool" and config.pixels:
-        raise T3DError("EnvPool shows no pictures; leave out --pixels or --env-backend envpool")
-
-    def create() -> gym.Env[Any, Any]:
-        # EnvPool shows no pictures; for a video, what Gymnasium calls the same is as good.
-        if config.env_backend == "envpool" and not render_mode:
-            env: gym.Env[Any, Any] = PooledEnv(name)
-        else:
-            env = _create(source, name, "rgb_array" if config.pixels else render_mode)
-        if config.action_repeat > 1:
-            env = gym.wrappers.RepeatAction(env, config.action_repeat)
-        if config.pixels:
-            env = _rendered(env, name)
-        if config.max_episode_steps:
-            env = gym.wrappers.TimeLimit(env, config.max_episode_steps)
-        return env
-
-    env = create()
-    try:
-        _check_spaces(env, name)
-        observer = Observer(env.observation_space, name, config)
-    except T3DError:
-        env.close()
-        raise
-    return GuardedEnv(env, name, index, observer, create if config.remake_envs else None)
 
 
 def env_name(source: EnvSource) -> str:
@@ -72,7 +32,7 @@ def env_name(source: EnvSource) -> str:
         return source
     if not callable(source):
         expected = "an environment's name, or a callable that makes one: lambda: env"
-        raise T3DError(f"env is a {type(source).__name__}; expected {expected}")
+        raise BadInput(f"env is a {type(source).__name__}; expected {expected}")
     # What has no name of its own, such as a partial, gets one that cannot be looked up.
     name = getattr(source, "__qualname__", f"<{type(source).__name__}>")
     return f"{getattr(source, '__module__', '?')}:{name}"
@@ -83,9 +43,9 @@ def _rendered(env: gym.Env[Any, Any], name: str) -> gym.Env[Any, Any]:
     try:
         return gym.wrappers.AddRenderObservation(env)
     except gym.error.DependencyNotInstalled as error:
-        raise T3DError(missing_extra(name, error)) from error
+        raise BadInput(missing_extra(name, error)) from error
     except Exception as error:  # whatever a graphics driver comes up with
-        raise T3DError(f"environment {name!r} cannot be rendered: {blame(error)}") from error
+        raise BadInput(f"environment {name!r} cannot be rendered: {blame(error)}") from error
 
 
 def draw_without_a_screen() -> None:
@@ -107,25 +67,25 @@ def _create(source: EnvSource, name: str, render_mode: str | None) -> gym.Env[An
             return gym.make(source, disable_env_checker=True, **rendering)
         env = maker(**rendering)
     except gym.error.DependencyNotInstalled as error:
-        raise T3DError(missing_extra(name, error)) from error
+        raise BadInput(missing_extra(name, error)) from error
     except ModuleNotFoundError as error:
-        raise T3DError(
+        raise BadInput(
             f"environment {name!r} needs the module {error.name!r}: install it"
         ) from error
     except gym.error.Error as error:
         if name in gym.registry:
-            raise T3DError(f"environment {name!r} cannot be made: {_one_line(error)}") from error
+            raise BadInput(f"environment {name!r} cannot be made: {_one_line(error)}") from error
         near = did_you_mean(name, gym.registry)
         advice = near or "; your own goes as module:EnvId or module:callable"
-        raise T3DError(f"no environment is called {name!r}{advice}") from error
+        raise BadInput(f"no environment is called {name!r}{advice}") from error
     except T3DError:
         raise
     except (Exception, SystemExit) as error:
         advice = f" with {rendering}" if rendering else ""
-        raise T3DError(f"environment {name!r} cannot be made{advice}: {blame(error)}") from error
+        raise BadInput(f"environment {name!r} cannot be made{advice}: {blame(error)}") from error
     if not isinstance(env, gym.Env):
         made = type(env).__name__
-        raise T3DError(f"{name!r} made a {made}; expected a gymnasium.Env")
+        raise BadInput(f"{name!r} made a {made}; expected a gymnasium.Env")
     return env
 
 
@@ -137,16 +97,16 @@ def _callable_in_module(source: str) -> Callable[..., Any] | None:
         return None
     if "<" in attribute or (module_name == "__main__" and not hasattr(main, attribute)):
         advice = "from Python, pass the callable itself as env"
-        raise T3DError(f"environment {source!r} was a callable that cannot be imported; {advice}")
+        raise BadInput(f"environment {source!r} was a callable that cannot be imported; {advice}")
     if os.getcwd() not in sys.path:  # a command, unlike `python`, does not look here by itself
         sys.path.insert(0, os.getcwd())
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         where = f"looked in {os.getcwd()} and the installed packages"
-        raise T3DError(f"no module {error.name!r} for environment {source!r}; {where}") from error
+        raise BadInput(f"no module {error.name!r} for environment {source!r}; {where}") from error
     except (Exception, SystemExit) as error:
-        raise T3DError(f"module {module_name!r} cannot be imported: {blame(error)}") from error
+        raise BadInput(f"module {module_name!r} cannot be imported: {blame(error)}") from error
     found: Any = module
     for part in attribute.split("."):
         found = getattr(found, part, None)
@@ -155,7 +115,7 @@ def _callable_in_module(source: str) -> Callable[..., Any] | None:
     if attribute not in gym.registry:
         names = [key for key, value in vars(module).items() if callable(value)] + list(gym.registry)
         advice = did_you_mean(attribute, names)
-        raise T3DError(f"module {module_name!r} neither has nor registers {attribute!r}{advice}")
+        raise BadInput(f"module {module_name!r} neither has nor registers {attribute!r}{advice}")
     return None
 
 
@@ -183,24 +143,20 @@ def blame(error: BaseException) -> str:
 def _check_spaces(env: gym.Env[Any, Any], name: str) -> None:
     missing = [n for n in ("action_space", "observation_space") if not hasattr(env, n)]
     if missing:
-        raise T3DError(f"{name!r} has no {missing[0]}; set it in the environment's __init__")
+        raise BadInput(f"{name!r} has no {missing[0]}; set it in the environment's __init__")
     action = env.action_space
     if not isinstance(action, gym.spaces.Box):
         kind = type(action).__name__
-        raise T3DError(f"{name!r} has {kind} actions; T3D needs continuous ones (a Box)")
+        raise BadInput(f"{name!r} has {kind} actions; T3D needs continuous ones (a Box)")
     if not np.issubdtype(action.dtype, np.floating):
-        raise T3DError(f"{name!r} has actions of type {action.dtype}; T3D needs continuous ones")
+        raise BadInput(f"{name!r} has actions of type {action.dtype}; T3D needs continuous ones")
     if len(action.shape) != 1 or action.shape[0] == 0:
-        raise T3DError(f"{name!r} has actions of shape {action.shape}; T3D needs a flat Box, (n,)")
+        raise BadInput(f"{name!r} has actions of shape {action.shape}; T3D needs a flat Box, (n,)")
     if not (np.isfinite(action.low).all() and np.isfinite(action.high).all()):
         advice = "bound them, for example with gymnasium.wrappers.RescaleAction or in action_space"
-        raise T3DError(f"{name!r} has unbounded actions, {action}; {advice}")
+        raise BadInput(f"{name!r} has unbounded actions, {action}; {advice}")
     if not (action.low < action.high).all():
-        raise T3DError(f"{name!r} has an empty action range, {action}; expected low < high")
-
-
-class BrokenEnvironmentError(T3DError):
-    """An environment failed while it played."""
+        raise BadInput(f"{name!r} has an empty action range, {action}; expected low < high")
 
 
 class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
@@ -232,10 +188,10 @@ class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
         self._episode_seed: int | None = None
         self._step = 0
 
-    def _broken(self, what: str) -> BrokenEnvironmentError:
+    def _broken(self, what: str) -> BrokenEnvironment:
         role = "evaluation environment" if self.index is None else f"environment {self.index}"
         episode = f"episode seed {self._episode_seed}, step {self._step}"
-        return BrokenEnvironmentError(f"{role} ({self.name}), {episode}: {what}")
+        return BrokenEnvironment(f"{role} ({self.name}), {episode}: {what}")
 
     def _checked(self, observation: Any) -> Array:
         try:
@@ -315,13 +271,45 @@ class Spaces(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Maker:
-    """Makes environment `index`, here or in a worker process."""
+class EnvMaker:
+    """Makes the environments of a run, here or in another process."""
 
     source: EnvSource
     config: Config
-    index: int
 
-    def __call__(self) -> GuardedEnv:
-        """Make it."""
-        return make(self.source, self.config, index=self.index)
+    @property
+    def name(self) -> str:
+        """The name of the environment in run folders and messages."""
+        return env_name(self.source)
+
+    def make(self, index: int | None = None, render_mode: str | None = None) -> GuardedEnv:
+        """Make one environment, check that T3D can learn from it, and guard what it returns.
+
+        `index` is its number among the training environments; None for evaluation.
+        """
+        name, config = self.name, self.config
+        if config.env_backend == "envpool" and config.pixels:
+            raise BadInput("EnvPool shows no pictures; leave out --pixels or --env-backend envpool")
+
+        def create() -> gym.Env[Any, Any]:
+            # EnvPool shows no pictures; for a video, what Gymnasium calls the same is as good.
+            if config.env_backend == "envpool" and not render_mode:
+                env: gym.Env[Any, Any] = PooledEnv(name)
+            else:
+                env = _create(self.source, name, "rgb_array" if config.pixels else render_mode)
+            if config.action_repeat > 1:
+                env = gym.wrappers.RepeatAction(env, config.action_repeat)
+            if config.pixels:
+                env = _rendered(env, name)
+            if config.max_episode_steps:
+                env = gym.wrappers.TimeLimit(env, config.max_episode_steps)
+            return env
+
+        env = create()
+        try:
+            _check_spaces(env, name)
+            observer = Observer(env.observation_space, name, config)
+        except T3DError:
+            env.close()
+            raise
+        return GuardedEnv(env, name, index, observer, create if config.remake_envs else None)

@@ -6,10 +6,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from t3d.errors import T3DError
+from t3d.base.errors import BadInput
+from t3d.base.randomness import derived_seed
 from t3d.play.collect import Policy
 from t3d.play.envs import GuardedEnv
-from t3d.randomness import derived_seed
 
 _ENDLESS = 100_000  # steps after which we believe that an episode has no end
 
@@ -59,7 +59,7 @@ def evaluate(
                 return score
             if length == _ENDLESS:
                 advice = "set --max-episode-steps"
-                raise T3DError(f"{env.name}: an episode has {length:,} steps and goes on; {advice}")
+                raise BadInput(f"{env.name}: an episode has {length:,} steps and goes on; {advice}")
             state, reward, terminated, truncated, _ = env.step(policy(state[None])[0])
             total += reward
             discounted += discount**length * reward

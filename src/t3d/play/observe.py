@@ -9,14 +9,12 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
-from numpy.typing import NDArray
 
+from t3d.base.errors import BadInput
+from t3d.base.numbers import Array, all_finite, as_floats
+from t3d.base.observation import Image, Layout
 from t3d.config import Config
-from t3d.errors import T3DError
-from t3d.numbers import all_finite, as_floats
-from t3d.observation import Image, Layout
 
-Array = NDArray[Any]
 _SMALLEST = 32  # pixels
 _CHANNELS = 16  # a stack of five colour images; a longer side is no channel
 
@@ -47,7 +45,7 @@ class Observer:
             ):
                 if asked:
                     advice = "leave it out, or learn from rendered images with --pixels"
-                    raise T3DError(f"{name!r} has no image, which {knob} is for; {advice}")
+                    raise BadInput(f"{name!r} has no image, which {knob} is for; {advice}")
         if self._side:
             _pillow()
         sizes = tuple(self._image_size(part, name) for part in images)
@@ -58,12 +56,12 @@ class Observer:
     def _image_size(self, part: _Part, name: str) -> Image:
         channels, height, width = _as_channels_first(part)
         if self._grey and channels not in (1, 3):
-            raise T3DError(f"{name!r} has an image{part.name} of {channels} channels; grey needs 3")
+            raise BadInput(f"{name!r} has an image{part.name} of {channels} channels; grey needs 3")
         channels = 1 if self._grey else channels
         height, width = (self._side, self._side) if self._side else (height, width)
         if min(height, width) < _SMALLEST:
             advice = f"expected at least {_SMALLEST}; enlarge with --image-size {_SMALLEST}"
-            raise T3DError(f"{name!r} has an image{part.name} of {height} x {width}; {advice}")
+            raise BadInput(f"{name!r} has an image{part.name} of {height} x {width}; {advice}")
         return Image(channels, height, width)
 
     def __call__(self, observation: Any, first: bool) -> Array:
@@ -115,7 +113,7 @@ def _parts(space: Any, name: str) -> list[_Part]:
     else:
         items = [(None, space)]
     if not items:
-        raise T3DError(f"{name!r} has empty observations, {space}; expected at least one part")
+        raise BadInput(f"{name!r} has empty observations, {space}; expected at least one part")
     return [_part(key, part, name) for key, part in items]
 
 
@@ -123,11 +121,11 @@ def _part(key: str | int | None, space: Any, name: str) -> _Part:
     label = "" if key is None else f" {key!r}"
     if isinstance(space, (gym.spaces.Dict, gym.spaces.Tuple)):
         advice = "flatten it with a gymnasium.ObservationWrapper"
-        raise T3DError(f"{name!r} has nested observations,{label} is a Dict or Tuple; {advice}")
+        raise BadInput(f"{name!r} has nested observations,{label} is a Dict or Tuple; {advice}")
     if not isinstance(space, gym.spaces.Box):
         kind = type(space).__name__
         advice = "T3D learns from Boxes: turn it into numbers, for example one-hot, in a wrapper"
-        raise T3DError(f"{name!r} has {kind} observations{label and ' in'}{label}; {advice}")
+        raise BadInput(f"{name!r} has {kind} observations{label and ' in'}{label}; {advice}")
     shape = space.shape
     bytes_ = space.dtype == np.uint8
     if bytes_ and len(shape) in (2, 3):
@@ -136,14 +134,14 @@ def _part(key: str | int | None, space: Any, name: str) -> _Part:
         if channels > _CHANNELS or (channels > 4 and channels % 3 and channels % 4):
             expected = "expected 1 to 4, or a stack of 3s or 4s, as the first or last axis"
             said = f"images{label} of shape {shape}, {channels} channels"
-            raise T3DError(f"{name!r} has {said}; {expected}")
+            raise BadInput(f"{name!r} has {said}; {expected}")
         return part
     if len(shape) == 3:
         advice = "give uint8 from 0 to 255 (from 0 to 1, multiply by 255)"
-        raise T3DError(f"{name!r} has images{label} of type {space.dtype}; {advice}")
+        raise BadInput(f"{name!r} has images{label} of type {space.dtype}; {advice}")
     if len(shape) > 1 or 0 in shape:
         advice = "flatten them with gymnasium.wrappers.FlattenObservation"
-        raise T3DError(f"{name!r} has observations{label} of shape {shape}; {advice}")
+        raise BadInput(f"{name!r} has observations{label} of shape {shape}; {advice}")
     return _Part(label, key, shape, image=False, channels_first=False)
 
 
@@ -195,7 +193,7 @@ def _pillow() -> Any:
     try:
         from PIL import Image as Pillow
     except ModuleNotFoundError as error:
-        raise T3DError("image_size needs an extra: pip install 't3d[image]'") from error
+        raise BadInput("image_size needs an extra: pip install 't3d[image]'") from error
     return Pillow
 
 

@@ -6,12 +6,10 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from numpy.typing import NDArray
 
-from t3d.config import did_you_mean
-from t3d.errors import T3DError
-
-Array = NDArray[Any]
+from t3d.base.errors import BadInput
+from t3d.base.numbers import Array
+from t3d.base.text import did_you_mean
 
 
 class PooledEnv(gym.Env[Any, Array]):
@@ -26,11 +24,11 @@ class PooledEnv(gym.Env[Any, Array]):
             import envpool
         except ModuleNotFoundError as error:
             needs = "env_backend envpool needs an extra: pip install 't3d[envpool]'"
-            raise T3DError(needs) from error
+            raise BadInput(needs) from error
         tasks = envpool.list_all_envs()
         if task not in tasks:
             advice = did_you_mean(task, tasks) or "; play it with --env-backend inline or processes"
-            raise T3DError(f"EnvPool has no task {task!r}{advice}")
+            raise BadInput(f"EnvPool has no task {task!r}{advice}")
         self._envpool, self._task = envpool, task
         self._pool = self._make(0)
         self._playing = False

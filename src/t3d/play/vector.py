@@ -1,18 +1,16 @@
 """N environments side by side: the one place that knows about resets."""
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from t3d.config import Config
-from t3d.play.envs import Answer, BrokenEnvironmentError, EnvSource, GuardedEnv, Maker, Spaces
+from t3d.base.errors import BrokenEnvironment
+from t3d.base.numbers import Array
+from t3d.base.randomness import derived_seed
+from t3d.play.envs import Answer, EnvMaker, GuardedEnv, Spaces
 from t3d.play.pooled import PooledEnv
 from t3d.play.workers import Workers
-from t3d.randomness import derived_seed
-
-Array = NDArray[Any]
 
 
 class InProcess:
@@ -21,11 +19,11 @@ class InProcess:
     Between two updates the processor has forgotten all that Python does here, so little is done.
     """
 
-    def __init__(self, makers: list[Maker]) -> None:
+    def __init__(self, maker: EnvMaker, indices: range) -> None:
         self.envs: list[GuardedEnv] = []
         try:
-            for maker in makers:
-                self.envs.append(maker())
+            for index in indices:
+                self.envs.append(maker.make(index))
         except BaseException:
             self.close()
             raise
@@ -83,14 +81,14 @@ class Environments:
     They are numbered from `first` on, which matters where others play elsewhere.
     """
 
-    def __init__(self, source: EnvSource, config: Config, first: int = 0) -> None:
-        self.first = first
-        makers = [Maker(source, config, first + index) for index in range(config.num_envs)]
+    def __init__(self, maker: EnvMaker, first: int = 0) -> None:
+        self.first, config = first, maker.config
+        indices = range(first, first + config.num_envs)
         self.vector: InProcess | Workers
         if config.env_backend == "processes":
-            self.vector = Workers(makers, config.env_deadline, config.env_restarts)
+            self.vector = Workers(maker, indices)
         else:
-            self.vector = (InProcess if config.env_backend == "inline" else Pools)(makers)
+            self.vector = (InProcess if config.env_backend == "inline" else Pools)(maker, indices)
         self.low, self.high = self.vector.spaces.low, self.vector.spaces.high
         self.layout = self.vector.spaces.layout
         self.num_envs = config.num_envs
@@ -99,7 +97,7 @@ class Environments:
         self.episode = np.zeros(self.num_envs, np.int64)
         self.played: list[list[Array]] = [[] for _ in range(self.num_envs)]
         self.state: Array = np.zeros((self.num_envs, self.layout.size), self.layout.dtype)
-        self._broken: BrokenEnvironmentError | None = None  # at a reset, after a good step
+        self._broken: BrokenEnvironment | None = None  # at a reset, after a good step
 
     def _seed(self, index: int) -> int:
         return derived_seed(self.seed, "reset", self.first + index, int(self.episode[index]))
@@ -142,7 +140,7 @@ class Environments:
             self.episode[ended] += 1
             try:
                 self._begin(ended)
-            except BrokenEnvironmentError as error:  # the step was good: it counts
+            except BrokenEnvironment as error:  # the step was good: it counts
                 self._broken = error
         return Steps(next_state, reward, terminated, truncated, lost)
 

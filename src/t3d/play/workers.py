@@ -12,13 +12,12 @@ from multiprocessing.util import Finalize
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from t3d.errors import T3DError
-from t3d.observation import Layout
-from t3d.play.envs import Answer, BrokenEnvironmentError, GuardedEnv, Maker, Spaces, blame
+from t3d.base.errors import BadInput, BrokenEnvironment, T3DError
+from t3d.base.numbers import Array
+from t3d.base.observation import Layout
+from t3d.play.envs import Answer, EnvMaker, GuardedEnv, Spaces, blame
 
-Array = NDArray[Any]
 _LONGEST = 1e6  # seconds that one can wait for; more is for ever
 _STARTING = 300.0  # seconds that a new process has to import and make its environment
 
@@ -30,25 +29,25 @@ class Workers:
     Observations come through shared memory, since images are large; all else goes through pipes.
     """
 
-    def __init__(self, makers: list[Maker], deadline: float, restarts: int) -> None:
-        """Start them. One may be restarted so many times; a deadline of 0 is none."""
-        self._makers = makers
-        self._deadline = deadline or float("inf")
-        self._most = restarts
-        self._restarted = [0] * len(makers)
+    def __init__(self, maker: EnvMaker, indices: range) -> None:
+        """Start environments with these indices, each in a process of its own."""
+        self._maker, self._indices = maker, indices
+        self._deadline = maker.config.env_deadline or float("inf")
+        self._max_restarts = maker.config.env_restarts
+        self._restarted = [0] * len(indices)
         self._news: list[tuple[int, str]] = []
-        self._processes: list[Any] = [None] * len(makers)
-        self._pipes: list[Connection | None] = [None] * len(makers)
+        self._processes: list[Any] = [None] * len(indices)
+        self._pipes: list[Connection | None] = [None] * len(indices)
         self._rows: _Rows | None = None
         # They do not listen to SIGTERM, by which Python would end them at its own exit.
         Finalize(self, _kill_all, (self._processes,), exitpriority=10)
         try:
-            for index in range(len(makers)):
+            for index in range(len(indices)):
                 self._start(index)
-            made = [self._found(index, _STARTING) for index in range(len(makers))]
+            made = [self._found(index, _STARTING) for index in range(len(indices))]
             self.spaces: Spaces = made[0]
-            self._rows = _Rows(len(makers), self.spaces.layout)
-            for index in range(len(makers)):
+            self._rows = _Rows(len(indices), self.spaces.layout)
+            for index in range(len(indices)):
                 self._share(index)
                 self._found(index, _STARTING)
         except BaseException:
@@ -60,19 +59,22 @@ class Workers:
         context = multiprocessing.get_context("spawn")
         mine, theirs = context.Pipe()
         process = context.Process(
-            target=_serve, args=(theirs, self._makers[index]), name=f"env-{index}", daemon=True
+            target=_serve,
+            args=(theirs, self._maker, self._indices[index]),
+            name=f"env-{index}",
+            daemon=True,
         )
         process.start()
         theirs.close()
         self._processes[index], self._pipes[index] = process, mine
 
     def _named(self, index: int) -> str:
-        return f"the process of environment {self._makers[index].index}"
+        return f"the process of environment {self._indices[index]}"
 
     def _share(self, index: int) -> None:
         """Tell a new process where its observations go."""
         assert self._rows is not None
-        self._ask(index, "share", self._rows.name, len(self._makers), index)
+        self._ask(index, "share", self._rows.name, len(self._indices), index)
 
     def _row(self, index: int) -> Array:
         """What an environment showed last."""
@@ -101,16 +103,16 @@ class Workers:
             self._processes[index].join(timeout=5)
             return _Lost(f"died ({_ending(self._processes[index].exitcode)})")
         if kind == "broken":
-            raise BrokenEnvironmentError(answer)
+            raise BrokenEnvironment(answer)
         if kind == "refused":
-            raise T3DError(answer)
+            raise BadInput(answer)
         return answer
 
     def _found(self, index: int, seconds: float) -> Any:
         """What a process has to say, which must not be lost."""
         answer = self._answer(index, time.monotonic() + seconds)
         if isinstance(answer, _Lost):
-            raise BrokenEnvironmentError(f"{self._named(index)} {answer.why}")
+            raise BrokenEnvironment(f"{self._named(index)} {answer.why}")
         return answer
 
     def _answers(self, indices: Iterable[int]) -> dict[int, Any]:
@@ -122,10 +124,10 @@ class Workers:
         made: Any = _Lost(why)
         while isinstance(made, _Lost):
             self._kill(index)
-            if self._restarted[index] == self._most:
-                times = f", after {self._most} restarts" if self._most else ""
+            if self._restarted[index] == self._max_restarts:
+                times = f", after {self._max_restarts} restarts" if self._max_restarts else ""
                 what = f"{self._named(index)} {made.why}{times}"
-                raise BrokenEnvironmentError(what)
+                raise BrokenEnvironment(what)
             self._restarted[index] += 1
             self._news.append((index, made.why))
             try:
@@ -136,7 +138,7 @@ class Workers:
                     made = self._answer(index, time.monotonic() + _STARTING)
             except (T3DError, OSError) as error:
                 what = f"{self._named(index)} {made.why}, and cannot be restarted"
-                raise BrokenEnvironmentError(f"{what}: {error}") from error
+                raise BrokenEnvironment(f"{what}: {error}") from error
 
     def step(self, action: Array) -> list[Answer | None]:
         """Play one action in each; None where the process was lost and is another now."""
@@ -212,7 +214,7 @@ class _Rows:
         except OSError as error:
             what = f"{count} x {layout.size * layout.dtype.itemsize:,} bytes"
             advice = "play with --env-backend inline"
-            raise T3DError(
+            raise BadInput(
                 f"no shared memory for {what} of observations: {error}; {advice}"
             ) from error
         # Also at an exit that closes nothing: what has a name outlives its processes.
@@ -247,7 +249,7 @@ def _ending(code: int | None) -> str:
     return f"exit code {code}"
 
 
-def _serve(pipe: Connection, maker: Maker) -> None:
+def _serve(pipe: Connection, maker: EnvMaker, index: int) -> None:
     """A worker process: make an environment, and do what the pipe says until it ends."""
     # Ctrl-C reaches the whole terminal group, and a batch system tells every process to end;
     # the trainer alone decides what that means, and ends this one when it has saved.
@@ -259,7 +261,7 @@ def _serve(pipe: Connection, maker: Maker) -> None:
             pipe.send((kind, answer))
 
     try:
-        env = maker()
+        env = maker.make(index)
     except T3DError as error:
         say("refused", str(error))
         return
@@ -284,10 +286,10 @@ def _serve(pipe: Connection, maker: Maker) -> None:
             else:
                 assert rows is not None
                 rows.array[row], *answer = _do(env, word, given)
-        except BrokenEnvironmentError as error:
+        except BrokenEnvironment as error:
             say("broken", str(error))
         except Exception as error:
-            say("broken", f"the process of environment {maker.index}: {blame(error)}")
+            say("broken", f"the process of environment {index}: {blame(error)}")
         else:
             say("done", answer)
 

@@ -1,1 +1,1 @@
-"""One training run and its folder."""
+"""One run and its folder."""

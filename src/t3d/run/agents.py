@@ -4,10 +4,10 @@ import dataclasses
 from pathlib import Path
 from typing import Literal
 
-from t3d.errors import T3DError
+from t3d.base.errors import BadInput
 from t3d.learn.engines import agent_class, engine_for
 from t3d.learn.t3d import T3D
-from t3d.play.envs import EnvSource, make
+from t3d.play.envs import EnvMaker, EnvSource
 from t3d.play.evaluate import Score
 from t3d.play.evaluate import evaluate as play_episodes
 from t3d.run.folder import RunFolder
@@ -20,7 +20,7 @@ def load(run: str | Path, *, which: Which = "best", device: str = "cpu") -> T3D:
     folder = RunFolder.open(run)
     path = folder.best_agent if which == "best" else folder.last_agent()
     if path is None or not path.is_file():
-        raise T3DError(f"{run} has no {which} agent yet; let it train to its first evaluation")
+        raise BadInput(f"{run} has no {which} agent yet; let it train to its first evaluation")
     config = dataclasses.replace(folder.config(), device=device)
     if config.engine == "fused":  # what it was trained with; on another device any will do
         config = dataclasses.replace(config, engine="auto")
@@ -37,12 +37,12 @@ def evaluate(
 ) -> Score:
     """Play noiseless episodes that no choice of training was made on."""
     if episodes < 1:
-        raise T3DError(f"episodes is {episodes}; expected at least 1")
+        raise BadInput(f"episodes is {episodes}; expected at least 1")
     if seed < 0:
-        raise T3DError(f"seed is {seed}; expected at least 0")
+        raise BadInput(f"seed is {seed}; expected at least 0")
     config = RunFolder.open(run).config()
     agent = load(run, which=which)
-    played = make(env or config.env, config)
+    played = EnvMaker(env or config.env, config).make()
     try:
         return play_episodes(agent.select_action, played, range(episodes), seed, purpose="test")
     finally:

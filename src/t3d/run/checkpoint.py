@@ -30,12 +30,12 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 from safetensors.numpy import save as to_bytes
 
-from t3d import files
-from t3d.errors import T3DError
-from t3d.learn.replay import Block, ReplayBuffer
+from t3d.base import files
+from t3d.base.errors import BadInput, CannotWrite, T3DError
+from t3d.learn.replay.memory import Block, ReplayBuffer
 from t3d.learn.t3d import T3D
 from t3d.play.collect import Collector
-from t3d.play.remote import Collectors
+from t3d.remote.collectors import Collectors
 from t3d.run.folder import Record, RunFolder, versions
 
 FORMAT = 2
@@ -90,7 +90,7 @@ def save(
         files.flush_folder(folder.checkpoints)
     except (OSError, SafetensorError, T3DError) as error:
         shutil.rmtree(aside, ignore_errors=True)
-        raise T3DError(f"checkpoint {final} cannot be written: {error}") from error
+        raise CannotWrite(f"checkpoint {final} cannot be written: {error}") from error
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
         raise
@@ -211,9 +211,9 @@ def manifest_of(path: Path) -> Record:
     if manifest.get("format") != FORMAT:
         advice = f"this version of t3d reads format {FORMAT}"
         found = manifest.get("format")
-        raise T3DError(f"{path / 'manifest.json'} has format {found!r}; {advice}")
+        raise BadInput(f"{path / 'manifest.json'} has format {found!r}; {advice}")
     if (path / "manifest.json").read_bytes() != _sealed(manifest) or seal is None:
-        raise T3DError(f"{path / 'manifest.json'} is damaged: it does not fit its own SHA-256")
+        raise BadInput(f"{path / 'manifest.json'} is damaged: it does not fit its own SHA-256")
     return manifest
 
 
@@ -222,11 +222,9 @@ def check(path: Path) -> Record:
     try:
         return _check(path)
     except OSError as error:
-        raise T3DError(f"{error.filename or path} cannot be read: {error.strerror}") from error
+        raise BadInput(f"{error.filename or path} cannot be read: {error.strerror}") from error
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        if isinstance(error, T3DError):
-            raise
-        raise T3DError(f"{path / 'manifest.json'} is no manifest: {error!r}") from error
+        raise BadInput(f"{path / 'manifest.json'} is no manifest: {error!r}") from error
 
 
 def _check(path: Path) -> Record:
@@ -238,14 +236,14 @@ def _check(path: Path) -> Record:
     there = set(os.listdir(path)) - {"manifest.json"}
     for name in sorted(there ^ listed.keys()):
         which = "missing" if name in listed else "not in the manifest"
-        raise T3DError(f"{path / name} is {which}")
+        raise BadInput(f"{path / name} is {which}")
     for name, facts in listed.items():
         if not _NAMES.fullmatch(name):
-            raise T3DError(f"{path / name} is no file of a checkpoint")
+            raise BadInput(f"{path / name} is no file of a checkpoint")
         if files.regular_size(path / name) != facts["bytes"]:
-            raise T3DError(f"{path / name} is damaged: it has another size than the manifest says")
+            raise BadInput(f"{path / name} is damaged: it has another size than the manifest says")
         if files.hash_of(path / name) != facts["sha256"]:
-            raise T3DError(f"{path / name} is damaged: it does not fit its SHA-256")
+            raise BadInput(f"{path / name} is damaged: it does not fit its SHA-256")
     return manifest
 
 
@@ -266,7 +264,7 @@ def newest_whole(folder: RunFolder) -> Whole | None:
         except T3DError as error:
             damaged[path] = str(error)
     if damaged:
-        raise T3DError(f"no checkpoint of {folder.path} is whole: {'; '.join(damaged.values())}")
+        raise BadInput(f"no checkpoint of {folder.path} is whole: {'; '.join(damaged.values())}")
     return None
 
 
@@ -318,7 +316,7 @@ def _reading(path: Path) -> Iterator[None]:
         *(OSError, ValueError, TypeError, KeyError, IndexError, SafetensorError),
         *(AttributeError, ArithmeticError),
     ) as error:
-        raise T3DError(f"checkpoint {path} cannot be read: {error}") from error
+        raise BadInput(f"checkpoint {path} cannot be read: {error}") from error
 
 
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:

@@ -13,20 +13,19 @@ from typing import Any
 
 import numpy as np
 from gymnasium.utils.env_checker import check_env
-from numpy.typing import NDArray
 
-from t3d import files
+from t3d.base import files
+from t3d.base.errors import T3DError
+from t3d.base.machine import available_memory
+from t3d.base.numbers import Array
+from t3d.base.observation import Layout
+from t3d.base.randomness import derived_seed, generator
 from t3d.config import Config
-from t3d.errors import T3DError
 from t3d.learn.engines import agent_class, engine_for
-from t3d.learn.replay import ReplayBuffer
+from t3d.learn.replay.memory import ReplayBuffer
 from t3d.learn.t3d import T3D
-from t3d.machine import available_memory
-from t3d.observation import Layout
-from t3d.play.envs import EnvSource, GuardedEnv, make
-from t3d.randomness import derived_seed, generator
+from t3d.play.envs import EnvMaker, GuardedEnv
 
-Array = NDArray[Any]
 _LARGE = 20.0  # an observation or a reward that is often beyond this hampers learning
 _APART = 100.0  # so do observations of which one is this many times as large as another
 _SLOW = 0.002  # seconds that a step must take for a process of its own to be worth it
@@ -61,10 +60,10 @@ class Diagnosis:
         self.flags |= flags
 
 
-def examine(source: EnvSource, config: Config, seconds: float = 5.0) -> Diagnosis:
+def examine(maker: EnvMaker, seconds: float = 5.0) -> Diagnosis:
     """All of it; `seconds` is about how long each part may take."""
-    found = Diagnosis()
-    with closing(make(source, config)) as env:
+    found, config = Diagnosis(), maker.config
+    with closing(maker.make()) as env:
         found.facts["environment"] = env.name
         found.facts["observation"] = _describe(env)
         found.facts["action"] = _actions(env)
@@ -72,13 +71,13 @@ def examine(source: EnvSource, config: Config, seconds: float = 5.0) -> Diagnosi
         played = play(env, config, seconds, memory)
         _judge_limit(env, played, config, found)
         _judge_scales(env.layout, played, config, found)
-    _judge_rules(source, config, found)
-    _judge_determinism(source, config, found, seconds)
+    _judge_rules(maker, found)
+    _judge_determinism(maker, found, seconds)
     _judge_cost(env, played, memory, config, found, seconds)
     if {"image_size", "frame_stack"} & found.flags.keys():
         alone = {"num_envs": 1, "env_backend": config.env_backend}
         better = replace(config, **(found.flags | alone))
-        with closing(make(source, better)) as env:
+        with closing(EnvMaker(maker.source, better).make()) as env:
             memory = ReplayBuffer.of(env.layout, len(env.low), min(config.capacity, _MOST))
             played = play(env, better, seconds / 5, memory)
             total = _predict(played, _updates_per_second(env, memory, better, seconds), better)
@@ -86,11 +85,11 @@ def examine(source: EnvSource, config: Config, seconds: float = 5.0) -> Diagnosi
     return found
 
 
-def glance(source: EnvSource, config: Config, seconds: float = 0.5) -> list[str]:
+def glance(maker: EnvMaker, seconds: float = 0.5) -> list[str]:
     """The quick part: advice from a moment of random play, in an environment of its own."""
-    found = Diagnosis()
+    found, config = Diagnosis(), maker.config
     # What breaks here breaks in training too, which says so and saves.
-    with suppress(T3DError), closing(make(source, config)) as env:
+    with suppress(T3DError), closing(maker.make()) as env:
         played = play(env, config, seconds, None)
         _judge_limit(env, played, config, found)
         _judge_scales(env.layout, played, config, found)
@@ -198,12 +197,12 @@ def _spread(values: list[float]) -> str:
     return f"{array.mean():.4g} ± {array.std():.3g} ({array.min():.4g} to {array.max():.4g})"
 
 
-def _judge_rules(source: EnvSource, config: Config, found: Diagnosis) -> None:
+def _judge_rules(maker: EnvMaker, found: Diagnosis) -> None:
     """Gymnasium's own checks."""
     complaints: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        with closing(make(source, config)) as env:
+        with closing(maker.make()) as env:
             try:
                 check_env(env.unwrapped, skip_render_check=True)
             except Exception as error:  # whatever it finds, it is to be told
@@ -216,7 +215,7 @@ def _judge_rules(source: EnvSource, config: Config, found: Diagnosis) -> None:
     found.facts["check_env"] = list(dict.fromkeys(complaints)) or "nothing to complain about"
 
 
-def _judge_determinism(source: EnvSource, config: Config, found: Diagnosis, seconds: float) -> None:
+def _judge_determinism(maker: EnvMaker, found: Diagnosis, seconds: float) -> None:
     """The same seed and actions in new environments, and in one with a past."""
 
     def episode(env: GuardedEnv, number: int, steps: int = 150) -> bytes:
@@ -237,13 +236,13 @@ def _judge_determinism(source: EnvSource, config: Config, found: Diagnosis, seco
         length = min(len(one), len(other))  # a slow one may have been broken off
         return one[:length] == other[:length]
 
-    with closing(make(source, config)) as one, closing(make(source, config)) as other:
+    with closing(maker.make()) as one, closing(maker.make()) as other:
         fresh = same(episode(one, 100), episode(other, 100))
         later, number, until = True, 0, time.perf_counter() + seconds
         while later and number < 8 and time.perf_counter() < until:
             episode(one, number)
             number += 1
-            with closing(make(source, config)) as new:
+            with closing(maker.make()) as new:
                 later = same(episode(one, 100 + number), episode(new, 100 + number))
     if not fresh:
         found.facts["deterministic"] = "no: the same seed and actions gave something else"

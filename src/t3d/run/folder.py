@@ -29,9 +29,10 @@ try:
 except ImportError:  # pragma: no cover, not on Windows
     fcntl = None  # type: ignore[assignment]
 
-from t3d import files
-from t3d.config import Config, did_you_mean
-from t3d.errors import T3DError
+from t3d.base import files
+from t3d.base.errors import BadInput, CannotWrite, T3DError
+from t3d.base.text import did_you_mean
+from t3d.config import Config
 
 Record = dict[str, Any]
 
@@ -53,7 +54,7 @@ class RunFolder:
             advice = "choose another with --run"
             if (self.path / "config.json").is_file():
                 advice += f", or go on with it: t3d resume {self}"
-            raise T3DError(f"run folder {self.path} exists; {advice}")
+            raise BadInput(f"run folder {self.path} exists; {advice}")
         aside = RunFolder(self.path.with_name(f".{self.path.name}-{os.getpid()}"))
         shutil.rmtree(aside.path, ignore_errors=True)
         try:
@@ -69,14 +70,14 @@ class RunFolder:
         except OSError as error:
             shutil.rmtree(aside.path, ignore_errors=True)
             reason = error.strerror or str(error)
-            raise T3DError(f"run folder {self.path} cannot be written: {reason}") from error
+            raise CannotWrite(f"run folder {self.path} cannot be written: {reason}") from error
 
     def write_config(self, config: Config) -> None:
         """Write config.json, whole or not at all."""
         try:
             files.replace(self.path / "config.json", config.to_json().encode())
         except OSError as error:
-            raise T3DError(f"{self.path / 'config.json'} cannot be written: {error}") from error
+            raise CannotWrite(f"{self.path / 'config.json'} cannot be written: {error}") from error
 
     @classmethod
     def open(cls, path: str | Path) -> "RunFolder":
@@ -86,12 +87,12 @@ class RunFolder:
             runs = sorted(f"{p}" for p in Path("runs").glob("*") if p.is_dir())
             advice = f"; there is {', '.join(runs[-3:])}" if runs else "; t3d train makes one"
             advice = did_you_mean(str(path), runs) or advice
-            raise T3DError(f"no run folder at {path}{advice}")
+            raise BadInput(f"no run folder at {path}{advice}")
         if (folder.path / "sweep.json").is_file():
             advice = f"name one of its runs, or take all: t3d sweep {folder}, t3d compare {folder}"
-            raise T3DError(f"{path} is the folder of a sweep; {advice}")
+            raise BadInput(f"{path} is the folder of a sweep; {advice}")
         if not (folder.path / "config.json").is_file():
-            raise T3DError(f"{path} is not a run folder: it has no config.json")
+            raise BadInput(f"{path} is not a run folder: it has no config.json")
         return folder
 
     @staticmethod
@@ -111,7 +112,7 @@ class RunFolder:
         try:
             return Config.from_dict(values)
         except T3DError as error:
-            raise T3DError(f"{self.path / 'config.json'}: {error}") from error
+            raise BadInput(f"{self.path / 'config.json'}: {error}") from error
 
     def about(self) -> Record:
         """The command, the preset and the versions that made the run."""
@@ -122,7 +123,7 @@ class RunFolder:
         try:
             files.replace(self.score_path, (json.dumps(score) + "\n").encode())
         except OSError as error:
-            raise T3DError(f"{self.score_path} cannot be written: {error}") from error
+            raise CannotWrite(f"{self.score_path} cannot be written: {error}") from error
 
     def score(self) -> Record | None:
         """What the best agent reached on test episodes: mean, std, episodes and its step."""
@@ -132,7 +133,7 @@ class RunFolder:
         try:
             return {name: finite(found[name]) for name in ("mean", "std", "episodes", "step")}
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise T3DError(f"{self.score_path} is no score: {error}") from error
+            raise BadInput(f"{self.score_path} is no score: {error}") from error
 
     def _json(self, name: str) -> Record:
         return files.read_json(self.path / name)
@@ -145,7 +146,7 @@ class RunFolder:
         try:
             lines = self.metrics_path.read_bytes()[:until].decode().split("\n")
         except (OSError, ValueError) as error:
-            raise T3DError(f"{self.metrics_path} cannot be read: {error}") from error
+            raise BadInput(f"{self.metrics_path} cannot be read: {error}") from error
         for number, line in enumerate(lines[:-1], start=1):
             try:
                 record = json.loads(line, parse_constant=_no_number)
@@ -154,7 +155,7 @@ class RunFolder:
                     raise TypeError("a kind is a word")
                 int(record["step"])
             except (ValueError, TypeError, KeyError, OverflowError) as error:
-                raise T3DError(f"{self.metrics_path}, line {number} is no record") from error
+                raise BadInput(f"{self.metrics_path}, line {number} is no record") from error
             if wanted:
                 yield record
 
@@ -212,7 +213,7 @@ class Lock:
         try:
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
-            raise T3DError(f"{self._path} cannot be written: {error}") from error
+            raise CannotWrite(f"{self._path} cannot be written: {error}") from error
         if fcntl is None:  # pragma: no cover, not on Windows
             return
         try:
@@ -221,7 +222,7 @@ class Lock:
             holder = os.pread(self._descriptor, 200, 0).decode(errors="replace") or "another"
             os.close(self._descriptor)
             advice = "stop that one, or train elsewhere with --run"
-            raise T3DError(f"{folder.path} is in use by process {holder}; {advice}") from error
+            raise BadInput(f"{folder.path} is in use by process {holder}; {advice}") from error
         with suppress(OSError):  # who has it is good to know, no more
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, f"{os.getpid()} on {platform.node()}".encode(), 0)
@@ -270,12 +271,12 @@ class MetricsFile:
         self._path = folder.metrics_path
         try:
             if self._path.stat().st_size < start:
-                raise T3DError(f"{self._path} is shorter than the checkpoint says: lines are lost")
+                raise BadInput(f"{self._path} is shorter than the checkpoint says: lines are lost")
             os.truncate(self._path, start)
             self._hash = hashlib.sha256(self._path.read_bytes())
             self._file = self._path.open("a")
         except OSError as error:
-            raise T3DError(f"{self._path} cannot be written: {error}") from error
+            raise CannotWrite(f"{self._path} cannot be written: {error}") from error
 
     def write(self, record: Record) -> None:
         """Append one line, and hand it to the system."""
@@ -285,14 +286,14 @@ class MetricsFile:
             self._file.flush()
             self._hash.update(line.encode())
         except OSError as error:
-            raise T3DError(f"{self._path} cannot be written: {error}") from error
+            raise CannotWrite(f"{self._path} cannot be written: {error}") from error
 
     def position(self) -> Record:
         """How much has been written, by now also to the disk: where a resumed run goes on."""
         try:
             os.fsync(self._file.fileno())
         except OSError as error:
-            raise T3DError(f"{self._path} cannot be written: {error}") from error
+            raise CannotWrite(f"{self._path} cannot be written: {error}") from error
         return {"bytes": self._file.tell(), "sha256": self._hash.hexdigest()}
 
     def is_as(self, position: Record) -> bool:

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save
 
-from t3d import files
+from t3d.base import files
 from t3d.config import Config
 from t3d.learn.engines import agent_class
-from t3d.learn.replay import Batch, ReplayBuffer
+from t3d.learn.replay.memory import Batch, ReplayBuffer
 from t3d.learn.t3d import T3D
 from t3d.run.folder import Record, RunFolder, versions
 

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from t3d import files
+from t3d.base import files
+from t3d.base.errors import BadInput
+from t3d.base.numbers import Array
 from t3d.config import Config
-from t3d.errors import T3DError
 from t3d.run.folder import Record, RunFolder, finite
-from t3d.run.statistics import Array
 from t3d.show import plots
 from t3d.show.compare import COLOURS
 from t3d.show.report import FAR_TOO_MUCH, SATURATED, critic_error
@@ -72,7 +72,7 @@ def known_for(config: Config, every: Record | None = None) -> Known:
     if found is None:
         advice = "t3d compare does so with runs of your own"
         have = ", ".join(every)
-        raise T3DError(f"no curves of {config.env} are known, only of {have}; {advice}")
+        raise BadInput(f"no curves of {config.env} are known, only of {have}; {advice}")
     known = Known(
         Config.from_dict(found["config"]),
         found["versions"],
@@ -82,12 +82,12 @@ def known_for(config: Config, every: Record | None = None) -> Known:
     if len(known.returns) < _FEWEST:
         count = len(known.returns)
         what = f"too few curves of {config.env} are known"
-        raise T3DError(f"{what}: {count}; expected {_FEWEST} or more")
+        raise BadInput(f"{what}: {count}; expected {_FEWEST} or more")
     for knob in _OTHER_TASK:
         mine, theirs = getattr(config, knob), getattr(known.config, knob)
         if mine != theirs:
             why = "its steps and returns cannot be compared with theirs"
-            raise T3DError(f"{knob} is {mine}, the known runs' is {theirs}: {why}")
+            raise BadInput(f"{knob} is {mine}, the known runs' is {theirs}: {why}")
     return known
 
 
@@ -103,7 +103,7 @@ def check(path: str | Path, every: Record | None = None) -> Checked:
     known = known_for(config, every)
     points = {s: mean for s, mean in plots.evaluated(path).points.items() if s >= 0}
     if max(points, default=0) == 0:
-        raise T3DError(f"{path} has no evaluation after step 0 yet; let it train longer")
+        raise BadInput(f"{path} has no evaluation after step 0 yet; let it train longer")
     mine, returns = np.array(list(points)), np.array(list(points.values()))
     step = np.concatenate([mine, known.step[known.step > mine[-1]]])
     run = recent(step, np.concatenate([returns, np.full(len(step) - len(mine), np.nan)]))
@@ -113,10 +113,10 @@ def check(path: str | Path, every: Record | None = None) -> Checked:
     if not len(compared):
         if mine[-1] < known.first:
             advice = f"runs are compared from step {known.first:,} on; let it train longer"
-            raise T3DError(f"{path} is at step {mine[-1]:,}, too early to tell: {advice}")
+            raise BadInput(f"{path} is at step {mine[-1]:,}, too early to tell: {advice}")
         end = sorted(map(len, known.returns.values()))[-_FEWEST]
         until = f"the known curves end at step {known.step[end - 1]:,}"
-        raise T3DError(f"{path} has no evaluation to compare: {until}")
+        raise BadInput(f"{path} has no evaluation to compare: {until}")
     now = compared[-1]
     stretches = _stretches(step[compared], run[compared], low[compared], high[compared])
     *before, (verdict, since, _, _) = stretches

@@ -14,15 +14,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from t3d import files
-from t3d.errors import T3DError
-from t3d.randomness import generator
-from t3d.run import statistics
+from t3d.base import files
+from t3d.base.errors import BadInput, CannotWrite
+from t3d.base.numbers import Array
+from t3d.base.randomness import generator
 from t3d.run.folder import Record
-from t3d.run.statistics import Array
 from t3d.show import plots
 from t3d.show.plots import Evaluated
 from t3d.show.terminal import say
+from t3d.study import statistics
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -138,7 +138,7 @@ def _groups(arguments: Sequence[str]) -> tuple[dict[str, Group], list[str]]:
         label = label or os.path.relpath(Path(path).resolve(), os.path.commonpath(parents))
         for folder in _runs_in(path):
             if folder.resolve() in seen:
-                raise T3DError(f"{folder} is given twice; each run belongs to one group")
+                raise BadInput(f"{folder} is given twice; each run belongs to one group")
             seen.add(folder.resolve())
             named.setdefault(label, []).append(folder)
     runs = {label: [plots.evaluated(path) for path in paths] for label, paths in named.items()}
@@ -156,7 +156,7 @@ def _groups(arguments: Sequence[str]) -> tuple[dict[str, Group], list[str]]:
                     twice = f"{label} has {env} with seed {run.seed} twice"
                     where = f"{run.path} and {seeds[run.seed].path}"
                     advice = "a folder of several settings is compared alone: t3d compare FOLDER"
-                    raise T3DError(f"{twice}, {where}; {advice}")
+                    raise BadInput(f"{twice}, {where}; {advice}")
             mixed = plots.varied(run.setting for run in each)
             if mixed:
                 notes.append(f"{label} mixes settings on {env}: {', '.join(sorted(mixed))}")
@@ -167,12 +167,12 @@ def _runs_in(path: str) -> list[Path]:
     """A run folder, or those in a folder."""
     folder = Path(path)
     if not folder.is_dir():
-        raise T3DError(f"no folder at {path}; expected a run, a folder of runs, or LABEL=FOLDER")
+        raise BadInput(f"no folder at {path}; expected a run, a folder of runs, or LABEL=FOLDER")
     if (folder / "config.json").is_file():
         return [folder]
     runs = sorted(p.parent for p in folder.glob("*/config.json") if p.parent.name[0] != ".")
     if not runs:
-        raise T3DError(f"{path} has no runs in it: no folder there has a config.json")
+        raise BadInput(f"{path} has no runs in it: no folder there has a config.json")
     return runs
 
 
@@ -193,7 +193,7 @@ def _by_setting(runs: Sequence[Evaluated], path: str) -> dict[str, list[Evaluate
     for each in _by_env(runs).values():
         names |= plots.varied(run.setting for run in each)
     if not names:
-        raise T3DError(f"all runs of {path} have one setting; give a second group to compare with")
+        raise BadInput(f"all runs of {path} have one setting; give a second group to compare with")
     settings: dict[str, list[Evaluated]] = {}
     for run in runs:
         settings.setdefault(plots.label(run.setting, names), []).append(run)
@@ -206,7 +206,7 @@ def _common_envs(groups: dict[str, Group], notes: list[str]) -> list[str]:
     envs = [env for env in every if all(env in group for group in groups.values())]
     if not envs:
         have = "; ".join(f"{label} has {', '.join(group)}" for label, group in groups.items())
-        raise T3DError(f"no environment is in all groups: {have}")
+        raise BadInput(f"no environment is in all groups: {have}")
     left = [env for env in every if env not in envs]
     if left:
         notes.append(f"left out, as not all groups have it: {', '.join(left)}")
@@ -218,10 +218,10 @@ def _common_steps(env: str, runs: Sequence[Evaluated], notes: list[str]) -> list
     steps = sorted(set.intersection(*(set(run.points) for run in runs)))
     if len(steps) < 2 or steps[0] != 0:
         advice = "compare runs with the same --eval-every, above 0, that have trained a while"
-        raise T3DError(f"the runs on {env} share no evaluations at step 0 and later; {advice}")
+        raise BadInput(f"the runs on {env} share no evaluations at step 0 and later; {advice}")
     for run in runs:
         if run.seconds[steps[-1]] <= 0:
-            raise T3DError(f"{run.path / 'metrics.jsonl'} does not say when it was evaluated")
+            raise BadInput(f"{run.path / 'metrics.jsonl'} does not say when it was evaluated")
     shortest = min(runs, key=lambda run: max(run.points))
     if steps[-1] < max(max(run.points) for run in runs):
         up_to = f"{env} is compared up to step {steps[-1]:,}, the last that all its runs share"
@@ -317,7 +317,7 @@ def write(found: Record, out: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         files.replace(path, (json.dumps(found, indent=1) + "\n").encode())
     except OSError as error:
-        raise T3DError(f"{path} cannot be written: {error.strerror or error}") from error
+        raise CannotWrite(f"{path} cannot be written: {error.strerror or error}") from error
     return path
 
 

@@ -17,15 +17,16 @@ from rich.console import Console
 from torch import Tensor
 
 import t3d.learn.networks as networks
-from t3d import files
+from t3d.base import files
+from t3d.base.errors import BadInput, T3DError
 from t3d.config import Config
-from t3d.errors import T3DError
 from t3d.learn import t3d as steps_page
-from t3d.learn.replay import ReplayBuffer
+from t3d.learn.replay.memory import ReplayBuffer
 from t3d.learn.t3d import T3D
+from t3d.play.envs import EnvMaker
 from t3d.run import checkpoint
 from t3d.run.folder import Record, RunFolder, versions
-from t3d.run.train import Run, memory_for
+from t3d.run.loop import Run, memory_for
 from t3d.show.html import numbers, packed, write_page
 from t3d.show.terminal import TerminalWatcher, say
 from t3d.show.trace import Change, Traced, step_lines, trace
@@ -91,7 +92,7 @@ def _trained(console: Console) -> tuple[T3D, ReplayBuffer, dict[str, T3D]]:
     """A tiny agent, its memory, and the agent at 0, 10 and 100 % of training."""
     say(console, "training an agent so small that every number can be shown: half a minute ...")
     with tempfile.TemporaryDirectory() as folder:
-        run = Run.start(TINY, TINY.env, RunFolder(Path(folder) / "run"), {})
+        run = Run.start(EnvMaker(TINY.env, TINY), RunFolder(Path(folder) / "run"), {})
         with closing(run):
             at = {
                 share
@@ -112,11 +113,11 @@ def _loaded(path: str | Path) -> tuple[T3D, ReplayBuffer, Record]:
     folder = RunFolder.open(path)
     config = folder.config()
     if config.policy_freq > _MOST_DELAY:
-        raise T3DError(f"policy_freq is {config.policy_freq}; explain takes up to {_MOST_DELAY}")
+        raise BadInput(f"policy_freq is {config.policy_freq}; explain takes up to {_MOST_DELAY}")
     while True:
         whole = checkpoint.newest_whole(folder)
         if whole is None:
-            raise T3DError(f"{path} has no checkpoint yet; let it train to its first")
+            raise BadInput(f"{path} has no checkpoint yet; let it train to its first")
         try:
             agent = T3D.load(whole.path / "agent.safetensors", device="cpu")
             with files.scratch(folder.path) if config.replay_on_disk else nullcontext() as file:
@@ -127,7 +128,7 @@ def _loaded(path: str | Path) -> tuple[T3D, ReplayBuffer, Record]:
             if whole.path.exists():  # else the run went on meanwhile, and has newer ones
                 raise
     if not memory.size:
-        raise T3DError(f"{path} has played no step yet; let it train")
+        raise BadInput(f"{path} has played no step yet; let it train")
     about = folder.about()
     facts = {"run": str(folder.path), "step": whole.manifest["step"]}
     return agent, memory, facts | {"command": about.get("command", "")}

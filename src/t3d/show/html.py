@@ -10,8 +10,8 @@ import jinja2
 import numpy as np
 from markupsafe import Markup
 
-from t3d import files
-from t3d.errors import T3DError
+from t3d.base import files
+from t3d.base.errors import CannotWrite
 
 
 def write_page(out: Path, page: str, data: dict[str, Any]) -> Path:
@@ -21,7 +21,7 @@ def write_page(out: Path, page: str, data: dict[str, Any]) -> Path:
         out.parent.mkdir(parents=True, exist_ok=True)
         files.replace(out, whole.encode(errors="replace"))
     except OSError as error:
-        raise T3DError(f"{out} cannot be written: {error.strerror or error}") from error
+        raise CannotWrite(f"{out} cannot be written: {error.strerror or error}") from error
     return out
 
 

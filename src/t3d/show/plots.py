@@ -6,16 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from t3d.errors import T3DError
+from t3d.base.errors import BadInput, CannotWrite
+from t3d.base.numbers import Array
 from t3d.run.folder import RunFolder, finite
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-Array = NDArray[Any]
 
 
 class Curve:
@@ -71,9 +69,9 @@ def evaluated(path: str | Path) -> Evaluated:
         points = {int(r["step"]): finite(r["mean"]) for r in records}
         seconds = {int(r["step"]): finite(r.get("seconds", 0)) for r in records}
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise T3DError(f"{folder.metrics_path} has an evaluation without a mean") from error
+        raise BadInput(f"{folder.metrics_path} has an evaluation without a mean") from error
     if not points:
-        raise T3DError(f"{path} has no evaluation yet; let it train longer")
+        raise BadInput(f"{path} has no evaluation yet; let it train longer")
     knobs = ((name, value) for name, value in vars(config).items() if name not in NO_MATTER)
     setting = (("preset", str(folder.about().get("preset"))), *knobs)
     return Evaluated(folder.path, config.env, config.seed, setting, points, seconds)
@@ -111,7 +109,7 @@ def _curves_of(env: str, groups: dict[Setting, dict[int, dict[int, float]]]) -> 
     for setting, seeds in groups.items():
         steps = sorted(set.intersection(*(set(points) for points in seeds.values())))
         if len(steps) < 2 <= max(len(points) for points in seeds.values()):
-            raise T3DError(f"the runs on {env} were evaluated at different steps; plot them apart")
+            raise BadInput(f"the runs on {env} were evaluated at different steps; plot them apart")
         returns = np.array([[points[step] for step in steps] for points in seeds.values()])
         lines.append(Curve(label(setting, names), list(seeds), np.array(steps), returns))
     return lines
@@ -158,7 +156,7 @@ def new_figure(width: float, height: float) -> "Figure":
         import matplotlib as mpl
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
-        raise T3DError("plots need an extra: pip install 't3d[plot]'") from error
+        raise BadInput("plots need an extra: pip install 't3d[plot]'") from error
     mpl.rcParams["svg.hashsalt"] = "t3d"  # the same picture is the same file
     mpl.rcParams["svg.fonttype"] = "none"  # words stay words, to search and to read aloud
     return Figure(figsize=(width, height), layout="constrained")
@@ -172,7 +170,7 @@ def save(figure: "Figure", out: Path) -> list[Path]:
         figure.savefig(files[0], dpi=150)
         figure.savefig(files[1], metadata={"Date": None})
     except OSError as error:
-        raise T3DError(f"{out} cannot be written: {error.strerror}") from error
+        raise CannotWrite(f"{out} cannot be written: {error.strerror}") from error
     return files
 
 

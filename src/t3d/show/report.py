@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from t3d.base.errors import BadInput, T3DError
 from t3d.config import Config
-from t3d.errors import T3DError
 from t3d.presets import resolve
 from t3d.run.folder import Record, RunFolder, finite, is_locked
 from t3d.show import plots
@@ -103,7 +103,7 @@ def _run(folder: RunFolder) -> Record:
             "best": _best(evaluations),
         }
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
-        raise T3DError(
+        raise BadInput(
             f"{folder.metrics_path} has a record that makes no sense: {error}"
         ) from error
     training = is_locked(folder)

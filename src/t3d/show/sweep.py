@@ -12,9 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from t3d.run.folder import RunFolder
-from t3d.run.sweep import Cell
 from t3d.show.plots import Curve
 from t3d.show.terminal import clock, say
+from t3d.study.sweep import Cell
 
 _LOOK_EVERY = 1.0  # seconds between looks at the cells' files
 _PLAIN_EVERY = 10.0  # seconds between plain lines, unless a cell begins or ends

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from t3d.learn import t3d as page
-from t3d.learn.replay import Batch, ReplayBuffer
+from t3d.learn.replay.memory import Batch, ReplayBuffer
 from t3d.learn.t3d import T3D
 
 Tensors = dict[str, Tensor]

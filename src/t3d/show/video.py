@@ -8,31 +8,28 @@ import numpy as np
 from gymnasium.error import DependencyNotInstalled
 from numpy.typing import NDArray
 
-from t3d.config import Config
-from t3d.errors import T3DError
+from t3d.base.errors import BadInput, CannotWrite
+from t3d.base.randomness import derived_seed
 from t3d.play.collect import Policy
-from t3d.play.envs import EnvSource, GuardedEnv, make, missing_extra
-from t3d.randomness import derived_seed
+from t3d.play.envs import EnvMaker, GuardedEnv, missing_extra
 
 _GIF_SIDE = 240  # pixels; a GIF is for a README, the mp4 for a close look
 _GIF_SPEED = 20  # frames per second
 
 
-def record(
-    policy: Policy, source: EnvSource, out: Path, config: Config, seed: int = 0
-) -> tuple[list[Path], float]:
+def record(policy: Policy, maker: EnvMaker, out: Path, seed: int = 0) -> tuple[list[Path], float]:
     """Film the first test episode of a seed; returns the files and the episode's return."""
     try:
         import imageio_ffmpeg
         from PIL import Image
     except ModuleNotFoundError as error:
-        raise T3DError("videos need an extra: pip install 't3d[video]'") from error
+        raise BadInput("videos need an extra: pip install 't3d[video]'") from error
     stem = out.with_suffix("") if out.suffix in (".mp4", ".gif") else out
     mp4, gif = Path(f"{stem}.mp4"), Path(f"{stem}.gif")
-    env = make(source, config, render_mode="rgb_array")
+    env = maker.make(render_mode="rgb_array")
     if "rgb_array" not in env.metadata.get("render_modes", []):
         env.close()
-        raise T3DError(f"{env.name} has no render mode rgb_array; add one to film it")
+        raise BadInput(f"{env.name} has no render mode rgb_array; add one to film it")
     speed = float(env.metadata.get("render_fps") or 30)
     every = max(1, round(speed / _GIF_SPEED))
     thumbnails: list[Image.Image] = []
@@ -57,7 +54,7 @@ def record(
         thumbnails[0].save(gif, save_all=True, append_images=later, duration=duration, loop=0)
     except OSError as error:
         reason = error.strerror or str(error).splitlines()[0]
-        raise T3DError(f"{mp4} cannot be written: {reason}") from error
+        raise CannotWrite(f"{mp4} cannot be written: {reason}") from error
     finally:
         env.close()
     return [mp4, gif], total
@@ -79,14 +76,14 @@ def _picture(env: GuardedEnv) -> NDArray[Any]:
     try:
         picture = np.asarray(env.render())
     except DependencyNotInstalled as error:
-        raise T3DError(missing_extra(env.name, error)) from error
+        raise BadInput(missing_extra(env.name, error)) from error
     except Exception as error:  # whatever a graphics driver comes up with
         reason = " ".join(str(error).split()) or type(error).__name__
         if "mujoco" in type(env.unwrapped).__module__:
             reason += (
                 "; without a screen, install libegl1 or libosmesa6 and set MUJOCO_GL to either"
             )
-        raise T3DError(f"{env.name} cannot be rendered: {reason}") from error
+        raise BadInput(f"{env.name} cannot be rendered: {reason}") from error
     if picture.ndim != 3 or picture.dtype != np.uint8:
-        raise T3DError(f"{env.name} renders {picture.dtype}{picture.shape}; expected RGB pictures")
+        raise BadInput(f"{env.name} renders {picture.dtype}{picture.shape}; expected RGB pictures")
     return picture

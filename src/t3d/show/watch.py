@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from t3d.errors import T3DError
+from t3d.base.errors import BadInput
 from t3d.show.html import as_json, page_text
 from t3d.show.report import report_data, version
 
@@ -50,7 +50,7 @@ def serve(runs: Sequence[str | Path], port: int, ready: Callable[[str], None]) -
         server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     except (OSError, OverflowError) as error:
         advice = "take another with --port, or 0 for any"
-        raise T3DError(f"port {port} cannot be served: {error}; {advice}") from error
+        raise BadInput(f"port {port} cannot be served: {error}; {advice}") from error
     with server:
         ready(f"http://127.0.0.1:{server.server_address[1]}/")
         server.serve_forever()

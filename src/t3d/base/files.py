@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from t3d.errors import T3DError
+from t3d.base.errors import BadInput, CannotWrite
 
 _LARGEST_JSON = 64 * 2**20
 _LARGEST_HEADER = 2**20
@@ -47,6 +47,24 @@ def replace(path: Path, content: bytes) -> None:
     flush_folder(path.parent)
 
 
+def save(path: Path, content: bytes) -> None:
+    """`replace`, for what the user waits for: an error says which file and why."""
+    try:
+        replace(path, content)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def cannot_write(path: Path | str, error: OSError) -> CannotWrite:
+    """The error for a file that the system refuses to write."""
+    return CannotWrite(f"{path} cannot be written: {reason(error)}")
+
+
+def reason(error: OSError) -> str:
+    """Why the system refused, without the number and the path."""
+    return error.strerror or str(error)
+
+
 def flush_folder(path: Path) -> None:
     """Wait until the disk has the names of a folder."""
     if os.name != "posix":  # pragma: no cover, others do not open folders
@@ -62,7 +80,7 @@ def read(path: Path, most: int) -> bytes:
     """A regular file of at most so many bytes. A link, a pipe or a device is refused unopened."""
     size = regular_size(path)
     if size > most:
-        raise T3DError(f"{path} has {size:,} bytes; expected at most {most:,}")
+        raise BadInput(f"{path} has {size:,} bytes; expected at most {most:,}")
     return path.read_bytes()
 
 
@@ -71,9 +89,9 @@ def regular_size(path: Path) -> int:
     try:
         found = path.lstat()
     except OSError as error:
-        raise T3DError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from error
     if not stat.S_ISREG(found.st_mode):
-        raise T3DError(f"{path} is not a regular file")
+        raise BadInput(f"{path} is not a regular file")
     return found.st_size
 
 
@@ -82,11 +100,9 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         values = json.loads(read(path, _LARGEST_JSON))
     except (OSError, ValueError, RecursionError) as error:
-        if isinstance(error, T3DError):
-            raise
-        raise T3DError(f"{path} cannot be read: {error}") from error
+        raise BadInput(f"{path} cannot be read: {error}") from error
     if not isinstance(values, dict):
-        raise T3DError(f"{path} is not a JSON object")
+        raise BadInput(f"{path} is not a JSON object")
     return values
 
 
@@ -129,7 +145,7 @@ def header(path: Path) -> Header:
         if total != size - 8 - length:
             raise ValueError(f"it claims {total:,} bytes of numbers and has {size - 8 - length:,}")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise T3DError(f"{path} is not a safetensors file of T3D: {error}") from error
+        raise BadInput(f"{path} is not a safetensors file of T3D: {error}") from error
     return Header(shapes, metadata)
 
 
@@ -139,7 +155,7 @@ def need_room(path: Path, needed: int, what: str) -> None:
     free = shutil.disk_usage(path).free
     if needed > free:
         advice = "free some, lower --capacity, or take another folder with --run"
-        raise T3DError(f"{what} may take {size(needed)} and {path} has {size(free)}; {advice}")
+        raise CannotWrite(f"{what} may take {size(needed)} and {path} has {size(free)}; {advice}")
 
 
 def scratch(path: Path) -> BinaryIO:
@@ -147,7 +163,7 @@ def scratch(path: Path) -> BinaryIO:
     try:
         return cast(BinaryIO, tempfile.TemporaryFile(dir=_existing(path)))
     except OSError as error:
-        raise T3DError(f"no file can be written near {path}: {error.strerror or error}") from error
+        raise CannotWrite(f"no file can be written near {path}: {reason(error)}") from error
 
 
 def _existing(path: Path) -> Path:

@@ -15,18 +15,17 @@ from importlib.metadata import version
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from t3d.config import Config
-from t3d.errors import T3DError
-from t3d.play import cluster
+from t3d.base.errors import BadInput, BrokenEnvironment, T3DError
+from t3d.base.numbers import Array
+from t3d.base.randomness import generator, generator_state, set_generator_state
 from t3d.play.collect import Collector, Episode, Memory, News, Policy
-from t3d.play.envs import BrokenEnvironmentError, EnvSource, GuardedEnv, Spaces, make
+from t3d.play.envs import EnvMaker, GuardedEnv, Spaces
 from t3d.play.evaluate import Score, evaluate
 from t3d.play.vector import Environments
-from t3d.randomness import generator, generator_state, set_generator_state
+from t3d.remote import cluster
 
-Array = NDArray[Any]
 _AT_ONCE = 2  # requests that a collector has: one to play, and one to go on with
 _PARCEL = 1.0  # seconds that a parcel of slow steps takes at most
 _STARTING = 300.0  # seconds that collectors have to start
@@ -111,10 +110,8 @@ class _Step:
 class Station:
     """What runs in a Ray actor: a collector that plays when it is asked to."""
 
-    def __init__(
-        self, source: EnvSource, config: Config, index: int, player: Callable[[Spaces], Player]
-    ) -> None:
-        self._source, self._config, self._index, self._make = source, config, index, player
+    def __init__(self, maker: EnvMaker, index: int, player: Callable[[Spaces], Player]) -> None:
+        self._maker, self._config, self._index, self._make = maker, maker.config, index, player
         self._collector: Collector | None = None
         self._life = -1
         self._next = 0  # the number of the next step
@@ -130,7 +127,7 @@ class Station:
         if self._collector:
             self._collector.close()
         first = self._index * self._config.num_envs
-        environments = Environments(self._source, self._config, first)
+        environments = Environments(self._maker, first)
         stream = (self._index, life) if self._config.staleness else ()
         self._collector = Collector(environments, self._config, stream)
         if "steps" in state:
@@ -150,7 +147,7 @@ class Station:
         if self._player is None:
             return None
         if self._evaluation is None:
-            self._evaluation = make(self._source, self._config)
+            self._evaluation = self._maker.make()
         self._player.load_weights(weights)
         self._version = -1
         policy, stop = self._player.select_action, cluster.is_canceled()
@@ -204,7 +201,7 @@ class Station:
             kept = _Step()
             try:
                 ended = collector.step(self._policy, kept)
-            except BrokenEnvironmentError as error:
+            except BrokenEnvironment as error:
                 broken, done = str(error), t
                 break
             which = slice(None) if kept.envs is None else kept.envs
@@ -257,13 +254,13 @@ class Collectors:
 
     def __init__(
         self,
-        source: EnvSource,
-        config: Config,
+        maker: EnvMaker,
         spaces: Spaces,
         agent: Player,
         player: Callable[[Spaces], Player],
     ) -> None:
         """Reach the cluster, and place the collectors; `player` makes each an agent to play."""
+        config = maker.config
         assert config.collectors
         self.config = config
         self._spaces, self._agent = spaces, agent
@@ -304,7 +301,7 @@ class Collectors:
                 "max_task_retries": 0,
             }
             remote = self._ray.remote(**options)(Station)
-            self._actors = [remote.remote(source, config, i, player) for i in range(self.count)]
+            self._actors = [remote.remote(maker, i, player) for i in range(self.count)]
         except BaseException:
             self._leave()
             raise
@@ -315,7 +312,7 @@ class Collectors:
         if needed > found:
             what = f"{self.count} collectors of {self.config.collector_cpus:g} CPUs need {needed:g}"
             advice = "take fewer --collectors, lower --collector-cpus, or add nodes"
-            raise T3DError(f"{what}; the cluster has {found:g}: {advice}")
+            raise BadInput(f"{what}; the cluster has {found:g}: {advice}")
 
     def _envs(self, collector: int) -> Array:
         first = collector * self.config.num_envs
@@ -347,11 +344,11 @@ class Collectors:
                     advice = "every node needs what is installed here"
                     why = cluster.last_line(error).rstrip(".")
                     what = f"collector {collector} cannot begin: {why}; {advice}"
-                    raise T3DError(what) from error
+                    raise BadInput(what) from error
                 self._begun(collector, who)
             if waiting and time.monotonic() > until:
                 started = f"{len(self._playing)} of {self.count} collectors started"
-                raise T3DError(f"{started} within {_STARTING:g} s; is the cluster busy?")
+                raise BadInput(f"{started} within {_STARTING:g} s; is the cluster busy?")
 
     def _begun(self, collector: int, who: tuple[str, Spaces, list[int]]) -> None:
         """Take a collector in, if it is of our kind."""
@@ -359,12 +356,12 @@ class Collectors:
         mine = version("t3d")
         if theirs != mine:
             advice = "install the same on every node"
-            raise T3DError(f"collector {collector} has T3D {theirs}, and this is {mine}; {advice}")
+            raise BadInput(f"collector {collector} has T3D {theirs}, and this is {mine}; {advice}")
         same = spaces.layout == self._spaces.layout and all(
             np.array_equal(a, b) for a, b in zip(spaces[1:], self._spaces[1:])
         )
         if not same:
-            raise T3DError(
+            raise BadInput(
                 f"collector {collector} makes an environment with other spaces than here"
             )
         self.lost = sorted({*self.lost, *lost})
@@ -378,7 +375,7 @@ class Collectors:
         except self._ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, T3DError):
                 raise error.cause from None
-            raise T3DError(f"a collector failed: {cluster.last_line(error)}") from error
+            raise BadInput(f"a collector failed: {cluster.last_line(error)}") from error
 
     # Storing what was played.
 
@@ -395,7 +392,7 @@ class Collectors:
             pass
         while self._current is None or self._at == len(self._current[1].action):
             if self._current and self._current[1].broken:  # all that was good is stored
-                raise BrokenEnvironmentError(self._current[1].broken)
+                raise BrokenEnvironment(self._current[1].broken)
             self._current, self._at = self._next_parcel(memory), 0
             if self._current is None:
                 return []
@@ -409,7 +406,7 @@ class Collectors:
     ) -> list[Episode]:
         """One step of everyone, stored in the order of environments."""
         if self._broken:
-            raise BrokenEnvironmentError(self._broken)
+            raise BrokenEnvironment(self._broken)
         self._welcome(wait=not self._playing)
         asked = [self._ask(i, 1) for i in sorted(self._playing)]
         parcels: list[tuple[int, Parcel]] = []
@@ -520,7 +517,7 @@ class Collectors:
         found, due = (parcel.life, parcel.sequence), (self.lives[i], self._expected[i])
         if found != due:
             what = f"collector {i} sent step {found}, and {due} was due"
-            raise T3DError(f"{what}: steps were lost or doubled")
+            raise BadInput(f"{what}: steps were lost or doubled")
         self._expected[i] += len(parcel.action)
         return parcel
 
@@ -595,10 +592,10 @@ class Collectors:
         """Take in the collectors that are up again; wait a while for one, if there are none."""
         if not self._beginning:
             if not self._playing:
-                raise BrokenEnvironmentError("no collector is left")
+                raise BrokenEnvironment("no collector is left")
             return
         if not self._playing and time.monotonic() > self._lost_at + _STARTING:
-            raise BrokenEnvironmentError(f"no collector came back within {_STARTING:g} s")
+            raise BrokenEnvironment(f"no collector came back within {_STARTING:g} s")
         timeout = _PATIENCE if wait else 0
         ready, _ = self._ray.wait(list(self._beginning), num_returns=1, timeout=timeout)
         for ref in ready:

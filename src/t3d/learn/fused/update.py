@@ -15,11 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from t3d.learn.team import call, close, meet, take, wait_for_call
-from t3d.learn.tiles import (
+from t3d.base.numbers import Array
+from t3d.learn.fused.threads import call, close, meet, take, wait_for_call
+from t3d.learn.fused.tiles import (
     HEIGHT,
     LANES,
-    Array,
     add_product,
     back,
     back_to_inputs,
@@ -582,5 +582,5 @@ def _entry_points(version: str) -> tuple[Callable[..., Any], ...]:
     return entry(begin), entry(work), entry(act)
 
 
-_sources = [Path(__file__).with_name(f"{name}.py").read_bytes() for name in ("team", "tiles")]
+_sources = [Path(__file__).with_name(f"{name}.py").read_bytes() for name in ("threads", "tiles")]
 begin, work, act = _entry_points(hashlib.sha256(b"".join(_sources)).hexdigest())

@@ -15,12 +15,11 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from torch import Tensor
 
-from t3d import files
-from t3d.errors import T3DError
-from t3d.numbers import all_finite, as_floats
-from t3d.observation import Layout
+from t3d.base import files
+from t3d.base.errors import BadInput, CannotWrite, T3DError
+from t3d.base.numbers import Array, all_finite, as_floats
+from t3d.base.observation import Layout
 
-Array = NDArray[Any]
 Rows = NDArray[np.int64]
 _BLOCK = 4 * 2**20  # bytes of a block, about: see `ReplayBuffer.blocks`
 
@@ -88,7 +87,7 @@ class ReplayBuffer:
         the observations are there instead of in RAM.
         """
         if capacity < 1:
-            raise T3DError(f"capacity is {capacity}; expected at least 1")
+            raise BadInput(f"capacity is {capacity}; expected at least 1")
         self.capacity = capacity
         self.state_shape = (state_shape,) if isinstance(state_shape, int) else tuple(state_shape)
         self.num_envs = num_envs
@@ -99,7 +98,7 @@ class ReplayBuffer:
         # The oldest transitions need frames of rows before them, which have to be there still.
         self.room = capacity + (frame_stack - 1) * self.apart
         if 2 * self.room > np.iinfo(np.int32).max:
-            raise T3DError(
+            raise BadInput(
                 f"capacity is {capacity}; expected at most {2**30 - 1:,} with all frames"
             )
         width = size - (frame_stack - 1) * self._frame
@@ -203,14 +202,14 @@ class ReplayBuffer:
         rewards = _checked("reward", reward, _FLOAT, (), rows, one)
         dones = _checked("done", done, _FLOAT, (), rows, one)
         if np.shape(truncated) not in ((), (rows,)):
-            raise T3DError(f"truncated has shape {np.shape(truncated)}; expected {(rows,)}")
+            raise BadInput(f"truncated has shape {np.shape(truncated)}; expected {(rows,)}")
         ends = (dones.astype(bool) | np.asarray(truncated, bool)).tolist()
         whose = list(range(rows)) if rows <= self.num_envs else [0] * rows
         if envs is not None:
             whose = np.asarray(envs).tolist()
             if len(whose) != rows or not all(0 <= env < self.num_envs for env in whose):
                 expected = f"{rows} numbers below num_envs, {self.num_envs}"
-                raise T3DError(f"envs is {whose}; expected {expected}")
+                raise BadInput(f"envs is {whose}; expected {expected}")
         continues: list[bool] | None = None
         if self.frame_stack > 1:
             states, nexts, continues = self._newest_frames(states, nexts, whose)
@@ -269,11 +268,11 @@ class ReplayBuffer:
             repeated &= continues[i] or np.array_equal(row[:older], row[frame : frame + older])
         if not (shifted and repeated):
             rule = "the first frame as often as fits, then each time one more for the oldest"
-            raise T3DError(f"state is not a stack of {self.frame_stack} frames; expected {rule}")
+            raise BadInput(f"state is not a stack of {self.frame_stack} frames; expected {rule}")
         # How many rows ago an environment's last one was; its frames must not be overwritten yet.
         ago = [(self.added - 1 - row) % self.room + 1 for row in map(self._last.__getitem__, envs)]
         if any(n > self.apart and self._last[env] >= 0 for n, env in zip(ago, envs)):
-            raise T3DError("with a frame stack, all environments must add a row in each round")
+            raise BadInput("with a frame stack, all environments must add a row in each round")
         return state[:, older:], after[:, older:], continues
 
     def _forget(self, row: int) -> None:
@@ -296,9 +295,9 @@ class ReplayBuffer:
     def check_draw(self, batch_size: int) -> None:
         """Refuse what cannot be drawn."""
         if self.added == 0:
-            raise T3DError("the replay memory is empty; add transitions before sampling")
+            raise BadInput("the replay memory is empty; add transitions before sampling")
         if batch_size < 1:
-            raise T3DError(f"batch_size is {batch_size}; expected at least 1")
+            raise BadInput(f"batch_size is {batch_size}; expected at least 1")
 
     def draw(self, batch_size: int, generator: np.random.Generator) -> Rows:
         """Draw rows uniformly, with replacement."""
@@ -430,26 +429,26 @@ class ReplayBuffer:
         """Take over a memory from its facts, and what gives the arrays of each of its blocks."""
         capacity, added, ends = facts["capacity"], facts["added"], facts["ends"]
         if capacity != self.capacity:
-            raise T3DError(f"the stored memory has capacity {capacity}; expected {self.capacity}")
+            raise BadInput(f"the stored memory has capacity {capacity}; expected {self.capacity}")
         if not _whole([added, ends]) or not 0 <= added < 2**62:
-            raise T3DError(f"the stored memory does not fit: {added} added, {ends} ends")
+            raise BadInput(f"the stored memory does not fit: {added} added, {ends} ends")
         rows, last, changed = min(added, self.room), facts["last"], facts["changed"]
         last = last if isinstance(last, list) else []
         open_rows = [row for row in last if row != -1]
         fits = 0 <= ends <= rows and _whole(open_rows) and len(last) == self.num_envs
         if not fits or len(set(open_rows)) != len(open_rows):
-            raise T3DError(f"the stored memory does not fit: last rows {last}, {ends} ends")
+            raise BadInput(f"the stored memory does not fit: last rows {last}, {ends} ends")
         if not all(0 <= row < rows for row in open_rows):
-            raise T3DError(f"the stored memory does not fit: last rows {last} of {rows}")
+            raise BadInput(f"the stored memory does not fit: last rows {last} of {rows}")
         for table, stamps in changed.items() if isinstance(changed, dict) else [("", None)]:
             room = len(self._changed.get(table, ()))
             if not (isinstance(stamps, list) and len(stamps) <= room and _whole(stamps)):
-                raise T3DError("the stored memory does not say when it changed")
+                raise BadInput("the stored memory does not say when it changed")
             self._changed[table][: len(stamps)] = stamps
         for block in self._blocks(rows, ends):
             self._put(block, read(block))
         if not all(self.next_at[row] >= self.room for row in open_rows):
-            raise T3DError(f"the stored memory does not fit: last rows {last} are not the last")
+            raise BadInput(f"the stored memory does not fit: last rows {last} are not the last")
         self.added = added
         self._last = list(last)
         self._env_of = {row: env for env, row in enumerate(last) if row >= 0}
@@ -462,18 +461,18 @@ class ReplayBuffer:
         stores = self.read(block)
         missing = stores.keys() - arrays.keys()
         if missing:
-            raise T3DError(f"the stored memory lacks {', '.join(sorted(missing))}")
+            raise BadInput(f"the stored memory lacks {', '.join(sorted(missing))}")
         for name, store in stores.items():
             found = arrays[name]
             if found.shape != store.shape or found.dtype != store.dtype:
                 expected = f"{store.dtype}{store.shape}"
-                raise T3DError(f"stored {name} is {found.dtype}{found.shape}; expected {expected}")
+                raise BadInput(f"stored {name} is {found.dtype}{found.shape}; expected {expected}")
         if block.table == "rows":
             where = {"next_at": (0, 2 * self.room), "before": (-1, self.room)}
             for name in where.keys() & stores.keys():
                 low, high = where[name]
                 if arrays[name].min() < low or arrays[name].max() >= high:
-                    raise T3DError(f"stored {name} points outside of the memory")
+                    raise BadInput(f"stored {name} points outside of the memory")
         for name, store in stores.items():
             store[:] = arrays[name]
 
@@ -488,10 +487,10 @@ class ReplayBuffer:
         """Take over what `state_dict` gave; it must fit this memory."""
         missing = {"capacity", "added", "last", "end"} - arrays.keys()
         if missing:
-            raise T3DError(f"the stored memory lacks {', '.join(sorted(missing))}")
+            raise BadInput(f"the stored memory lacks {', '.join(sorted(missing))}")
         shapes = [arrays[name].ndim for name in ("capacity", "added", "last", "end")]
         if shapes != [0, 0, 1, 2]:
-            raise T3DError(f"the stored memory has arrays of {shapes} axes; expected [0, 0, 1, 2]")
+            raise BadInput(f"the stored memory has arrays of {shapes} axes; expected [0, 0, 1, 2]")
         facts = {
             "capacity": int(arrays["capacity"]),
             "added": int(arrays["added"]),
@@ -510,7 +509,7 @@ class ReplayBuffer:
         try:
             save_file(arrays, path)
         except (OSError, SafetensorError) as error:
-            raise T3DError(f"memory {path} cannot be written: {error}") from error
+            raise CannotWrite(f"memory {path} cannot be written: {error}") from error
 
     def load(self, path: str | Path) -> None:
         """Read what `save` wrote. No code in the file can run."""
@@ -518,7 +517,7 @@ class ReplayBuffer:
             files.header(Path(path).resolve())
             arrays = load_file(path)
         except (OSError, SafetensorError, T3DError) as error:
-            raise T3DError(f"{path} is not a stored memory: {error}") from error
+            raise BadInput(f"{path} is not a stored memory: {error}") from error
         self.load_state_dict(arrays)
 
 
@@ -542,7 +541,7 @@ def _reserve(shape: tuple[int, int], dtype: DTypeLike, file: BinaryIO | None) ->
         return np.frombuffer(mmap.mmap(-1, size, flags=uncounted), dtype).reshape(shape)
     except (OSError, OverflowError, ValueError, MemoryError) as error:
         advice = f"lower --capacity: {error}"
-        raise T3DError(f"no room for a memory of {files.size(size)}; {advice}") from error
+        raise BadInput(f"no room for a memory of {files.size(size)}; {advice}") from error
 
 
 def _checked(
@@ -557,16 +556,16 @@ def _checked(
     if dtype == np.uint8:
         value = np.asarray(given)
         if value.dtype != np.uint8:
-            raise T3DError(f"{name} has type {value.dtype}; expected uint8, as this memory holds")
+            raise BadInput(f"{name} has type {value.dtype}; expected uint8, as this memory holds")
     else:
         try:
             value = as_floats(given)
         except (TypeError, ValueError) as error:
-            raise T3DError(f"{name} is a {type(given).__name__}; expected numbers") from error
+            raise BadInput(f"{name} is a {type(given).__name__}; expected numbers") from error
     expected = shape if one else (rows, *shape)
     if value.shape != expected:
-        raise T3DError(f"{name} has shape {np.shape(given)}; expected {expected}")
+        raise BadInput(f"{name} has shape {np.shape(given)}; expected {expected}")
     if dtype == np.float32 and not all_finite(value):
         bad = value[~np.isfinite(value)][0] if value.ndim else value
-        raise T3DError(f"{name} holds {bad}; expected finite numbers, nothing was stored")
+        raise BadInput(f"{name} holds {bad}; expected finite numbers, nothing was stored")
     return value.reshape(rows, math.prod(shape)) if shape else value.reshape(rows)

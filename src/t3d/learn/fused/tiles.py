@@ -21,7 +21,8 @@ import numba
 from llvmlite import ir
 from numba.core import cgutils
 from numba.extending import intrinsic
-from numpy.typing import NDArray
+
+from t3d.base.numbers import Array
 
 LANES = 16
 HEIGHT = 6  # rows of a tile; rows that are left over are done in lower tiles
@@ -30,7 +31,6 @@ _OPTIONS: dict[str, Any] = {
     "error_model": "numpy",  # a division by zero gives inf, as in PyTorch
 }
 
-Array = NDArray[Any]
 Function = TypeVar("Function", bound=Callable[..., Any])
 Finish = Literal["linear", "relu", "slope", "plain"]
 

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+Array = NDArray[Any]
+
 
 def as_floats(given: ArrayLike) -> NDArray[np.float32]:
     """The same as float32. What is too large becomes infinite, and is to be refused as that."""

@@ -271,4 +271,4 @@ def not_an_environment() -> int:
     return 7
 
 
-gym.register("Calm-v0", "broken_envs:Calm")
+gym.register("Calm-v0", "helpers.broken_envs:Calm")

@@ -20,14 +20,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from t3d import files
-from t3d.config import Config, Span, did_you_mean, knob_types, search_ranges
-from t3d.errors import DivergedError, T3DError
+from t3d.base import files
+from t3d.base.errors import BadInput, CannotWrite, Diverged, T3DError
+from t3d.base.randomness import derived_seed
+from t3d.base.text import did_you_mean
+from t3d.config import Config, Span, knob_types, search_ranges
+from t3d.play.envs import EnvMaker
 from t3d.presets import Preset, to_toml
-from t3d.randomness import derived_seed
 from t3d.run import checkpoint
 from t3d.run.folder import Record, RunFolder, alone, is_locked
-from t3d.run.train import Run, Watcher
+from t3d.run.loop import Run, Watcher
 
 try:
     import optuna
@@ -36,7 +38,7 @@ try:
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import SQLAlchemyError
 except ModuleNotFoundError as error:
-    raise T3DError("tune needs an extra: pip install 't3d[tune]'") from error
+    raise BadInput("tune needs an extra: pip install 't3d[tune]'") from error
 
 _STORAGE_ERRORS = (SQLAlchemyError, optuna.exceptions.StorageInternalError)
 # Where to compute, which each machine decides for itself.
@@ -87,33 +89,33 @@ def choose(base: Config, typed: Collection[str], asked: Sequence[str]) -> tuple[
         if name not in search_ranges:
             what = "has no range to search" if name in knob_types else "is no knob"
             known = f"; expected some of: {', '.join(search_ranges)}"
-            raise T3DError(f"{name} {what}{did_you_mean(name, search_ranges) or known}")
+            raise BadInput(f"{name} {what}{did_you_mean(name, search_ranges) or known}")
         if name in typed:
-            raise T3DError(f"{name} is typed and so fixed; leave it out of --search, or its flag")
+            raise BadInput(f"{name} is typed and so fixed; leave it out of --search, or its flag")
     found = []
     for name in asked or [name for name in search_ranges if name not in typed]:
         start = getattr(base, name)
         if isinstance(search_ranges[name], Span) and isinstance(start, tuple) and len(start) > 1:
             if asked:
-                raise T3DError(f"{name} is {start}; one for each dimension cannot be searched")
+                raise BadInput(f"{name} is {start}; one for each dimension cannot be searched")
         else:
             found.append(name)
     if not found:
-        raise T3DError("nothing is left to search: all knobs that could be are typed")
+        raise BadInput("nothing is left to search: all knobs that could be are typed")
     return tuple(dict.fromkeys(found))
 
 
 def open_study(plan: Plan) -> optuna.Study:
     """The study of a plan, new or as it was left. One of another plan is refused."""
     if plan.trials < 1:
-        raise T3DError(f"trials is {plan.trials}; expected at least 1")
+        raise BadInput(f"trials is {plan.trials}; expected at least 1")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     local, out = plan.storage is None, plan.out
     used = out.exists() and (not out.is_dir() or any(out.glob("[!.]*")))
     if used and not (out / ".folder").is_file():
-        raise T3DError(f"{out} exists and is not of a search; choose another with --out")
+        raise BadInput(f"{out} exists and is not of a search; choose another with --out")
     if not used:  # whatever is wrong with the environment or a knob is said now
-        Run(plan.base, plan.base.env, RunFolder(out)).let_go()
+        Run(EnvMaker(plan.base.env, plan.base), RunFolder(out)).let_go()
     try:
         storage = None if local else _connect(plan)
         out.mkdir(parents=True, exist_ok=True)
@@ -132,9 +134,9 @@ def open_study(plan: Plan) -> optuna.Study:
             )
             _same_plan(plan, study)
     except (*_STORAGE_ERRORS, ImportError) as error:
-        raise T3DError(_unreachable(plan, error)) from error
+        raise BadInput(_unreachable(plan, error)) from error
     except OSError as error:
-        raise T3DError(f"{out} cannot be written: {error.strerror or error}") from error
+        raise CannotWrite(f"{out} cannot be written: {error.strerror or error}") from error
     return study
 
 
@@ -144,7 +146,7 @@ def _connect(plan: Plan) -> optuna.storages.RDBStorage:
     try:
         return optuna.storages.RDBStorage(plan.url, engine_kwargs=patience)
     except (ValueError, LookupError, RuntimeError) as error:
-        raise T3DError(_unreachable(plan, error)) from error
+        raise BadInput(_unreachable(plan, error)) from error
 
 
 def _unreachable(plan: Plan, error: Exception) -> str:
@@ -171,7 +173,7 @@ def _same_plan(plan: Plan, study: optuna.Study) -> None:
     for name, value in mine.items():
         if theirs.get(name) != value:
             has = f"the study of {plan.out} has {theirs.get(name)}"
-            raise T3DError(f"{name} is {value}, and {has}; choose another with --out")
+            raise BadInput(f"{name} is {value}, and {has}; choose another with --out")
     if not study.get_trials(deepcopy=False):
         # The first is what one began with: no search ends worse.
         study.enqueue_trial({name: plan.fixed()[name] for name in plan.searched})
@@ -205,7 +207,7 @@ def search(
             told()
     except _STORAGE_ERRORS as error:
         again = "start the command again when it can, and it goes on"
-        raise T3DError(f"{_unreachable(plan, error)}; {again}") from error
+        raise BadInput(f"{_unreachable(plan, error)}; {again}") from error
 
 
 def _take(plan: Plan, study: optuna.Study, owner: str) -> optuna.Trial | None:
@@ -240,14 +242,14 @@ def _run_of(plan: Plan, trial: optuna.Trial, waiting: Callable[[], None]) -> Run
     config = dataclasses.replace(plan.base, **_knobs(found))
     folder = plan.folder(trial.number)
     if not folder.path.exists():
-        return Run.start(config, config.env, folder, plan.about, waiting)
+        return Run.start(EnvMaker(config.env, config), folder, plan.about, waiting)
     there = folder.config()
     here = {name: getattr(there, name) for name in _HERE}
     if dataclasses.replace(config, **here) != there:
-        raise T3DError(f"{folder.path} is a run of something else; choose another with --out")
+        raise BadInput(f"{folder.path} is a run of something else; choose another with --out")
     if checkpoint.has_finished(folder, config.steps):
         return None
-    return Run.resume(there, there.env, folder, waiting)
+    return Run.resume(EnvMaker(there.env, there), folder, waiting)
 
 
 def _suggest(plan: Plan, trial: optuna.Trial, name: str) -> Any:
@@ -279,7 +281,7 @@ def _play(study: optuna.Study, trial: optuna.Trial, run: Run, stop: Callable[[],
     try:
         finished = run.loop(lambda: stop() or reporter.pruned)
     except T3DError as error:
-        if not isinstance(error.__cause__, DivergedError):
+        if not isinstance(error, Diverged):
             raise  # no fault of the knobs: the environment, the disk ...
         trial.set_user_attr("diverged", run.collector.steps)
         study.tell(trial, state=TrialState.PRUNED)
@@ -351,7 +353,7 @@ def importances(study: optuna.Study) -> dict[str, float]:
     """The share of each knob in what set the best quarter of the trials apart from all."""
     finished = len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
     if finished < _ENOUGH:
-        raise T3DError(f"{finished} trials finished, and it takes {_ENOUGH} to say what mattered")
+        raise BadInput(f"{finished} trials finished, and it takes {_ENOUGH} to say what mattered")
     # Optuna would leave out those that were pruned, which say as much about what is bad.
     whole = optuna.create_study(direction="maximize")
     for each in study.get_trials(states=(TrialState.COMPLETE, TrialState.PRUNED)):
@@ -377,5 +379,5 @@ def write_best(plan: Plan, best: Result, trials: int) -> Path:
     try:
         files.replace(path, to_toml(Preset(why, knobs, plan.base.env)).encode())
     except OSError as error:
-        raise T3DError(f"{path} cannot be written: {error.strerror or error}") from error
+        raise CannotWrite(f"{path} cannot be written: {error.strerror or error}") from error
     return path

@@ -15,19 +15,18 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
+from t3d.base.errors import BadInput
+from t3d.base.machine import cores
+from t3d.base.numbers import Array
+from t3d.base.observation import Layout
 from t3d.config import Config
-from t3d.errors import T3DError
-from t3d.learn import fused
-from t3d.learn.fused import ACTOR, TWIN1, Job
+from t3d.learn.fused import update as fused
+from t3d.learn.fused.threads import BOARD, OPEN, dismiss
+from t3d.learn.fused.tiles import LANES
+from t3d.learn.fused.update import ACTOR, TWIN1, Job
 from t3d.learn.normalize import Normalizer
-from t3d.learn.replay import Batch, ReplayBuffer
+from t3d.learn.replay.memory import Batch, ReplayBuffer
 from t3d.learn.t3d import T3D, adam_state
-from t3d.learn.team import BOARD, OPEN, dismiss
-from t3d.learn.tiles import LANES
-from t3d.machine import cores
-from t3d.observation import Layout
-
-Array = NDArray[Any]
 
 
 class FusedT3D(T3D):
@@ -50,9 +49,9 @@ class FusedT3D(T3D):
         super().__init__(state_dim, low, high, config, dtype=dtype)
         if self.device.type != "cpu":
             advice = "take --device cpu, or --engine reference"
-            raise T3DError(f"engine fused runs on the CPU, not on {self.device}; {advice}")
+            raise BadInput(f"engine fused runs on the CPU, not on {self.device}; {advice}")
         if self.layout.images:
-            raise T3DError("engine fused has no convolutions for images; take --engine reference")
+            raise BadInput("engine fused has no convolutions for images; take --engine reference")
         actor, critic = list(self.actor.parameters()), list(self.critic.parameters())
         targets = itertools.chain(self.actor_target.parameters(), self.critic_target.parameters())
         self._parameters = _one_array(actor + critic)
@@ -130,7 +129,7 @@ class FusedT3D(T3D):
         if self._crew is None or not self._crew.serves(memory):
             self._check_memory(memory)
             if memory.frame_stack > 1:
-                raise T3DError("engine fused does not put stacks of frames together")
+                raise BadInput("engine fused does not put stacks of frames together")
             stores = memory.observation, memory.next_at, memory.action, memory.reward, memory.done
             job = self._job(stores, self._seen, self.config.batch_size)
             self._crew = _Crew(job, memory, self.config.threads, self.config.policy_freq)
@@ -152,9 +151,9 @@ class FusedT3D(T3D):
         for name, field, width in zip(Batch._fields, batch, widths):
             if field.shape != (rows, *width):
                 expected = f"expected {(rows, *width)}, with {rows} rows of noise"
-                raise T3DError(f"{name} has shape {tuple(field.shape)}; {expected}")
+                raise BadInput(f"{name} has shape {tuple(field.shape)}; {expected}")
         if noise.shape != (rows, self.action_dim):
-            raise T3DError(f"noise has shape {tuple(noise.shape)}; expected one per action")
+            raise BadInput(f"noise has shape {tuple(noise.shape)}; expected one per action")
         state, after, action, reward, done, _ = (
             np.ascontiguousarray(field.numpy()) for field in batch
         )

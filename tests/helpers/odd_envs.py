@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-from broken_envs import Calm
+
+from helpers.broken_envs import Calm
 
 
 def _number(folder: str) -> int:

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from t3d import __version__
-from t3d.config import Config, did_you_mean, knob_range, knob_types, search_ranges
-from t3d.errors import T3DError
+from t3d.base.errors import BadInput, T3DError
+from t3d.base.text import did_you_mean
+from t3d.config import Config, knob_range, knob_types, search_ranges
 from t3d.presets import PRESETS, flag, is_file, resolve, train_command
 
 if TYPE_CHECKING:
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from t3d.api import Outcome
-    from t3d.run.sweep import Spec
-    from t3d.run.tune import Plan
+    from t3d.study.sweep import Spec
+    from t3d.study.tune import Plan
 
 Options = TypeVar("Options")
 
@@ -59,7 +60,7 @@ def _dispatch(words: list[str]) -> int:
     if words[0] not in _COMMANDS:
         commands = ", ".join(_COMMANDS)
         advice = did_you_mean(words[0], _COMMANDS) or f"; expected one of: {commands}"
-        raise T3DError(f"no command is called {words[0]!r}{advice}")
+        raise BadInput(f"no command is called {words[0]!r}{advice}")
     return _COMMANDS[words[0]](words[1:])
 
 
@@ -127,14 +128,14 @@ def sweep(words: list[str]) -> int:
 
     asked = _parse(SweepOptions, words, "sweep", sweep.__doc__)
     if not asked.spec:
-        raise T3DError("sweep needs a TOML file, a sweep's folder or environments: t3d sweep SPEC")
+        raise BadInput("sweep needs a TOML file, a sweep's folder or environments: t3d sweep SPEC")
     from t3d.run.folder import safe_name
-    from t3d.run.sweep import Spec, read_spec
+    from t3d.study.sweep import Spec, read_spec
 
     given = Path(asked.spec[0])
     written = given.suffix == ".toml" or given.exists()
     if written and (len(asked.spec) > 1 or asked.seeds or asked.preset or asked.set):
-        raise T3DError(f"{given} says what to sweep; leave out --seeds, --preset, --set and more")
+        raise BadInput(f"{given} says what to sweep; leave out --seeds, --preset, --set and more")
     if written:
         spec, name = read_spec(given), given.stem
     else:
@@ -152,9 +153,10 @@ def doctor(words: list[str]) -> int:
     about = f"{doctor.__doc__} It takes all knobs of train; with --steps, it says how long that is."
     asked, _, config = _parse_knobs(words, "doctor", about)
 
+    from t3d.play.envs import EnvMaker
     from t3d.run.doctor import examine
 
-    found = examine(config.env, config)
+    found = examine(EnvMaker(config.env, config))
     typed = [word for word in words if word != "--json"] or [config.env]
     flags = [flag(knob, value) for knob, value in found.flags.items()]
     command = " ".join(["t3d train", *map(shlex.quote, typed), *flags])
@@ -180,8 +182,8 @@ def tune(words: list[str]) -> int:
     about = f"{tune.__doc__} It takes all knobs of train; one that is typed is not searched."
     asked, preset, config = _parse_knobs(words, "tune", about)
     from t3d import api
-    from t3d.run import tune as tuning
     from t3d.run.folder import safe_name
+    from t3d.study import tune as tuning
 
     said = {word.partition("=")[0] for word in words if word.startswith("--")}
     typed = {word[2:].removeprefix("no-").replace("-", "_") for word in said} & knob_types.keys()
@@ -243,7 +245,7 @@ def inspect(words: list[str]) -> int:
 
     asked = _parse(InspectOptions, words, "inspect", inspect.__doc__)
     from t3d.api import inspect as look
-    from t3d.files import size
+    from t3d.base.files import size
     from t3d.run.folder import RunFolder
 
     found = look(asked.run)
@@ -311,7 +313,7 @@ def record(words: list[str]) -> int:
 
     asked = _parse(RecordOptions, words, "record", record.__doc__)
     if asked.seed < 0:
-        raise T3DError(f"seed is {asked.seed}; expected at least 0")
+        raise BadInput(f"seed is {asked.seed}; expected at least 0")
     out = Path(asked.out) if asked.out else Path(asked.run) / "episode"
     files, total = _film(asked.run, out, asked.seed, asked.agent)
     print(f"return {total:,.2f}")
@@ -332,7 +334,7 @@ def plot(words: list[str]) -> int:
 
     asked = _parse(PlotOptions, words, "plot", plot.__doc__)
     if not asked.runs:
-        raise T3DError("plot needs at least one run folder: t3d plot RUN [RUN ...]")
+        raise BadInput("plot needs at least one run folder: t3d plot RUN [RUN ...]")
     from t3d.show import plots
 
     several = Path("runs") / "curves"
@@ -364,7 +366,7 @@ def compare(words: list[str]) -> int:
 
     asked = _parse(CompareOptions, words, "compare", compare.__doc__)
     if not asked.groups:
-        raise T3DError("compare needs a folder of runs, or several: t3d compare GROUP [GROUP ...]")
+        raise BadInput("compare needs a folder of runs, or several: t3d compare GROUP [GROUP ...]")
     from t3d.show import compare as pages
 
     found = pages.compare(asked.groups)
@@ -434,7 +436,7 @@ def report(words: list[str]) -> int:
 
     asked = _parse(ReportOptions, words, "report", report.__doc__)
     if not asked.runs:
-        raise T3DError("report needs at least one run folder: t3d report RUN [RUN ...]")
+        raise BadInput("report needs at least one run folder: t3d report RUN [RUN ...]")
     from t3d.show import report as pages
 
     if asked.watch:
@@ -494,7 +496,7 @@ def _knob_values(text: str) -> tuple[str, Any]:
     """`tau=0.005,0.01` as a knob and its values."""
     knob, is_there, values = text.partition("=")
     if not is_there or not values:
-        raise T3DError(f"--set {text!r}; expected KNOB=VALUE or KNOB=VALUE,VALUE")
+        raise BadInput(f"--set {text!r}; expected KNOB=VALUE or KNOB=VALUE,VALUE")
     return knob.replace("-", "_"), _values(values)
 
 
@@ -511,10 +513,10 @@ def _values(text: str) -> Any:
 def _sweep_seeds(seeds: int, preset: str, config: Config, out: str | None) -> int:
     """The knobs of train as a sweep over seeds."""
     from t3d.run.folder import safe_name
-    from t3d.run.sweep import Spec
+    from t3d.study.sweep import Spec
 
     if seeds < 1:
-        raise T3DError(f"seeds is {seeds}; expected at least 1")
+        raise BadInput(f"seeds is {seeds}; expected at least 1")
     usual = resolve(config.env, preset)[1]
     knobs = {
         name: list(value) if isinstance(value, tuple) else value
@@ -649,8 +651,8 @@ def _end(outcome: "Outcome", console: "Console", video: bool) -> int:
 
 def _end_tuning(plan: "Plan", study: "Study", console: "Console") -> int:
     """Say what was found, where it is, and how far to trust it."""
-    from t3d.run.tune import best_of, importances, results, write_best
     from t3d.show import terminal, tuning
+    from t3d.study.tune import best_of, importances, results, write_best
 
     def say(text: str) -> None:
         terminal.say(console, text)
@@ -659,7 +661,7 @@ def _end_tuning(plan: "Plan", study: "Study", console: "Console") -> int:
     best = best_of(found)
     if best is None:
         advice = "begin from another --preset, or with a smaller --learning-rate"
-        raise T3DError(f"none of {len(found)} trials came to its end; {advice}")
+        raise BadInput(f"none of {len(found)} trials came to its end; {advice}")
     began = next((each for each in found if each.number == 0 and each.ended == "finished"), None)
     before = f"; it began at {began.value:,.1f}" if began else ""
     say(f"Best: {best.value:,.1f}, trial {best.number} of {len(found)}{before}")
@@ -691,12 +693,13 @@ def _on_fresh_seeds(run: str) -> str:
 
 def _film(run: str | Path, out: Path, seed: int, which: Any) -> tuple[list[Path], float]:
     from t3d.api import load
+    from t3d.play.envs import EnvMaker
     from t3d.run.folder import RunFolder
     from t3d.show import video
 
     config = RunFolder.open(run).config()
     policy = load(run, which=which).select_action
-    return video.record(policy, config.env, out, config, seed)
+    return video.record(policy, EnvMaker(config.env, config), out, seed)
 
 
 def _as_typed() -> str:
@@ -797,14 +800,14 @@ def _parse(options: type[Options], words: list[str], command: str, about: str | 
     except SystemExit as stop:
         if stop.code in (0, None):
             raise
-        raise T3DError(f"{_first_sentence(said.getvalue())} (t3d {command} --help)") from stop
+        raise BadInput(f"{_first_sentence(said.getvalue())} (t3d {command} --help)") from stop
     if unknown:
         names = [f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(options)]  # type: ignore[arg-type]
         typed = unknown[0].partition("=")[0]
         advice = did_you_mean(typed, names) or f"; t3d {command} --help lists all"
         if not typed.startswith("-"):
-            raise T3DError(f"{command}: {typed!r} is one argument too many (t3d {command} --help)")
-        raise T3DError(f"{command} has no option {typed!r}{advice}")
+            raise BadInput(f"{command}: {typed!r} is one argument too many (t3d {command} --help)")
+        raise BadInput(f"{command} has no option {typed!r}{advice}")
     return parsed
 
 

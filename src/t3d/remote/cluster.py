@@ -5,7 +5,7 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from t3d.errors import T3DError
+from t3d.base.errors import BadInput
 
 _ADVICE = (
     "start one with `ray start --head`, or leave --ray out; if it wants a token, as Ray's do by"
@@ -21,7 +21,7 @@ def connect(address: str, cpus: float) -> tuple[Any, Callable[[], None]]:
     try:
         import ray
     except ModuleNotFoundError as error:
-        raise T3DError("--collectors and --ray need an extra: pip install 't3d[ray]'") from error
+        raise BadInput("--collectors and --ray need an extra: pip install 't3d[ray]'") from error
     if ray.is_initialized():
         return ray, lambda: None
     _knock(address)
@@ -36,8 +36,8 @@ def connect(address: str, cpus: float) -> tuple[Any, Callable[[], None]]:
         what = last_line(error)
         if "Version mismatch" in str(error):
             what = " ".join(str(error).split())
-            raise T3DError(f"the cluster at {address} is not for us: {what}") from error
-        raise T3DError(f"no Ray cluster at {address}: {what}; {_ADVICE}") from error
+            raise BadInput(f"the cluster at {address} is not for us: {what}") from error
+        raise BadInput(f"no Ray cluster at {address}: {what}; {_ADVICE}") from error
     except BaseException:
         ray.shutdown()
         raise
@@ -52,7 +52,7 @@ def _knock(address: str) -> None:
     try:
         socket.create_connection((host, int(port)), timeout=5).close()
     except (OSError, OverflowError) as error:
-        raise T3DError(f"no Ray cluster at {address}: {error}; {_ADVICE}") from error
+        raise BadInput(f"no Ray cluster at {address}: {error}; {_ADVICE}") from error
 
 
 def last_line(error: BaseException) -> str:

@@ -1,6 +1,6 @@
 """One cell of a sweep: trained, from its start or from where it stopped, and scored.
 
-`python -m t3d.run.cell` does so in a process of its own, and reads the job, a line of JSON, from
+`python -m t3d.study.cell` does so in a process of its own, and reads the job, a line of JSON, from
 stdin. When that closes, whoever began it is gone: it saves and ends. What is heavy is imported
 after that is watched for.
 """
@@ -15,8 +15,8 @@ from contextlib import ExitStack, closing
 from importlib.util import find_spec
 from typing import Any
 
+from t3d.base.errors import T3DError
 from t3d.config import Config
-from t3d.errors import T3DError
 
 STOPPED = 128 + signal.SIGTERM  # the exit code of a cell that was told to save
 
@@ -30,11 +30,12 @@ def attempt(job: dict[str, Any]) -> tuple[str, str]:
 
 
 def _train(job: dict[str, Any]) -> bool:
+    from t3d.play.envs import EnvMaker
     from t3d.run.agents import evaluate, keep_score
     from t3d.run.checkpoint import has_finished
     from t3d.run.folder import RunFolder, versions
+    from t3d.run.loop import Run, StopSignal
     from t3d.run.tensorboard import TensorBoard
-    from t3d.run.train import Run, StopSignal
 
     config, folder = Config.from_dict(job["config"]), RunFolder(job["run"])
     begun = folder.path.exists()
@@ -43,9 +44,11 @@ def _train(job: dict[str, Any]) -> bool:
         with StopSignal().caught() as stop, ExitStack() as last_first:
             if begun:  # with its own threads; all else is the same, or it would have been refused
                 config = dataclasses.replace(folder.config(), steps=config.steps)
-                run = Run.resume(config, config.env, folder)
+                run = Run.resume(EnvMaker(config.env, config), folder)
             else:
-                run = Run.start(config, config.env, folder, job["about"] | {"versions": versions()})
+                run = Run.start(
+                    EnvMaker(config.env, config), folder, job["about"] | {"versions": versions()}
+                )
             last_first.enter_context(closing(run))
             if begun:
                 folder.write_config(config)

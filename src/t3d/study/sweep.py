@@ -23,17 +23,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, get_origin
 
-from t3d import files
-from t3d.config import Config, did_you_mean, knob_types
-from t3d.errors import T3DError
+from t3d.base import files
+from t3d.base.errors import BadInput, CannotWrite, T3DError
+from t3d.base.text import did_you_mean
+from t3d.config import Config, knob_types
 from t3d.learn.engines import engine_for
 from t3d.learn.t3d import usable_device
-from t3d.play.cluster import last_line
-from t3d.play.envs import make
+from t3d.play.envs import EnvMaker
 from t3d.presets import resolve, train_command
+from t3d.remote.cluster import last_line
 from t3d.run import checkpoint
-from t3d.run.cell import STOPPED, attempt
 from t3d.run.folder import Record, RunFolder, is_locked, safe_name
+from t3d.study.cell import STOPPED, attempt
 
 _MOST_CELLS = 10_000
 _LARGEST_SPEC = 2**20
@@ -63,25 +64,25 @@ class Spec:
                 advice = did_you_mean(name, names) or f"; expected one of: {', '.join(names)}"
                 if name in knob_types and name != "seed":
                     advice = "; knobs go under [knobs]"
-                raise T3DError(f"a sweep has no {name!r}{advice}")
+                raise BadInput(f"a sweep has no {name!r}{advice}")
         env = values.get("env")
         env = [env] if isinstance(env, str) else env
         if not isinstance(env, list) or not env or not all(isinstance(e, str) for e in env):
-            raise T3DError(f"env is {env!r}; expected the name of an environment, or a list")
+            raise BadInput(f"env is {env!r}; expected the name of an environment, or a list")
         preset, knobs = values.get("preset", "auto"), values.get("knobs", {})
         if not isinstance(preset, str):
-            raise T3DError(f"preset is {preset!r}; expected a name that `t3d presets` lists")
+            raise BadInput(f"preset is {preset!r}; expected a name that `t3d presets` lists")
         _check_knobs("knobs", knobs)
         variants = values.get("variants", {})
         if not isinstance(variants, dict):
-            raise T3DError(f"variants is {variants!r}; expected tables, [variants.NAME]")
+            raise BadInput(f"variants is {variants!r}; expected tables, [variants.NAME]")
         spec = cls(env, _seeds(values.get("seeds", 1)), preset, knobs, variants)
         for variant, its in variants.items():
             _check_knobs(f"variants.{variant}", its)
             for name in its:
                 if name in spec.axes() or name == "threads":
                     what = "an axis" if name in spec.axes() else "shared out to all cells alike"
-                    raise T3DError(f"{name} is {what}; take it out of [variants.{variant}]")
+                    raise BadInput(f"{name} is {what}; take it out of [variants.{variant}]")
         return spec
 
     def axes(self) -> dict[str, list[Any]]:
@@ -98,23 +99,23 @@ class Spec:
 
 def _check_knobs(table: str, knobs: Any) -> None:
     if not isinstance(knobs, dict):
-        raise T3DError(f"{table} is {knobs!r}; expected a table, [{table}]")
+        raise BadInput(f"{table} is {knobs!r}; expected a table, [{table}]")
     for name, value in knobs.items():
         if name in ("env", "seed"):
             instead = "seeds" if name == "seed" else name
-            raise T3DError(f"{name} is no knob of a sweep; say {instead}, above [{table}]")
+            raise BadInput(f"{name} is no knob of a sweep; say {instead}, above [{table}]")
         if name not in knob_types:
-            raise T3DError(f"unknown knob {name!r}{did_you_mean(name, knob_types)}")
+            raise BadInput(f"unknown knob {name!r}{did_you_mean(name, knob_types)}")
         if value == []:
-            raise T3DError(f"{name} is an empty list; expected at least one value")
+            raise BadInput(f"{name} is an empty list; expected at least one value")
 
 
 def _seeds(seeds: Any) -> list[int]:
     several = seeds if isinstance(seeds, list) else [seeds]
     if not several or not all(type(seed) is int and seed >= 0 for seed in several) or seeds == 0:
-        raise T3DError(f"seeds is {seeds!r}; expected how many, at least 1, or a list of seeds")
+        raise BadInput(f"seeds is {seeds!r}; expected how many, at least 1, or a list of seeds")
     if len(set(several)) < len(several):
-        raise T3DError(f"seeds is {seeds!r}: one is there twice")
+        raise BadInput(f"seeds is {seeds!r}: one is there twice")
     if not isinstance(seeds, list):
         several = list(range(min(seeds, _MOST_CELLS + 1)))
     return several
@@ -124,12 +125,12 @@ def read_spec(path: Path) -> Spec:
     """The spec of a TOML file, or of the folder of a sweep that began."""
     if path.is_dir():
         if not (path / "sweep.json").is_file():
-            raise T3DError(f"{path} is not the folder of a sweep: it has no sweep.json")
+            raise BadInput(f"{path} is not the folder of a sweep: it has no sweep.json")
         return Spec.from_dict(files.read_json(path / "sweep.json"))
     try:
         return Spec.from_dict(tomllib.loads(files.read(path, _LARGEST_SPEC).decode()))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise T3DError(f"{path} is not TOML: {error}") from error
+        raise BadInput(f"{path} is not TOML: {error}") from error
 
 
 @dataclass
@@ -154,7 +155,7 @@ def cells_of(spec: Spec, out: Path) -> list[Cell]:
     axes, variants = spec.axes(), spec.variants or {"": {}}
     count = len(spec.env) * len(variants) * len(spec.seeds) * math.prod(map(len, axes.values()))
     if count > _MOST_CELLS:
-        raise T3DError(f"the sweep has {count:,} cells or more; expected at most {_MOST_CELLS:,}")
+        raise BadInput(f"the sweep has {count:,} cells or more; expected at most {_MOST_CELLS:,}")
     cells: dict[str, Cell] = {}
     for env in spec.env:
         preset, base = resolve(env, spec.preset)
@@ -168,7 +169,7 @@ def cells_of(spec: Spec, out: Path) -> list[Cell]:
                 name = safe_name("-".join([env, *words, f"seed{seed}"]))
                 if name in cells:
                     what = "a value of an axis, or a variant, is there twice"
-                    raise T3DError(f"two cells would be {name}: {what}")
+                    raise BadInput(f"two cells would be {name}: {what}")
                 cells[name] = Cell(out / name, ", ".join(words), preset, config)
     return list(cells.values())
 
@@ -185,9 +186,9 @@ def check(cells: list[Cell], spec: Spec, elsewhere: bool) -> None:
     for cell in cells:
         if elsewhere and cell.config.collectors:
             what = "collectors in a sweep on Ray would wait for each other's CPUs"
-            raise T3DError(f"{what}; leave out collectors, or --ray")
+            raise BadInput(f"{what}; leave out collectors, or --ray")
         if cell.config.seed == spec.seeds[0]:
-            env = make(cell.config.env, cell.config)
+            env = EnvMaker(cell.config.env, cell.config).make()
             try:
                 engine_for(cell.config, env.layout)
             finally:
@@ -204,19 +205,19 @@ def _check_same(cell: Cell, there: Config, spec: Spec) -> None:
         if had != asked and not ours and not (name == "steps" and had < asked):
             what = f"{name} is {had!r} there and {asked!r} here"
             advice = "take another folder (--out; of train, --run)"
-            raise T3DError(f"{cell.path} holds another run: {what}; {advice}")
+            raise BadInput(f"{cell.path} holds another run: {what}; {advice}")
 
 
 def begin_folder(out: Path, spec: Spec) -> None:
     """Make a sweep's folder, or take it up again, and keep the spec in it."""
     if out.is_dir() and not (out / "sweep.json").is_file() and any(out.iterdir()):
-        raise T3DError(f"{out} is there and is not the folder of a sweep; take another folder")
+        raise BadInput(f"{out} is there and is not the folder of a sweep; take another folder")
     try:
         out.mkdir(parents=True, exist_ok=True)
         text = json.dumps(dataclasses.asdict(spec), indent=2) + "\n"
         files.replace(out / "sweep.json", text.encode())
     except OSError as error:
-        raise T3DError(f"{out} cannot be written: {error.strerror or error}") from error
+        raise CannotWrite(f"{out} cannot be written: {error.strerror or error}") from error
 
 
 def see_what_is_done(cells: list[Cell], stop: Callable[[], bool]) -> None:
@@ -226,7 +227,7 @@ def see_what_is_done(cells: list[Cell], stop: Callable[[], bool]) -> None:
         folder = RunFolder(cell.path)
         while is_locked(folder) and not stop():
             if time.monotonic() > until:
-                raise T3DError(f"{cell.path} is in use by another process; stop that one first")
+                raise BadInput(f"{cell.path} is in use by another process; stop that one first")
             time.sleep(_BLINK)
         with suppress(T3DError):  # of a damaged one, the cell itself says what is wrong
             if folder.score() and checkpoint.has_finished(folder, cell.config.steps):
@@ -292,7 +293,7 @@ class Process:
         self._log = cell.log
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "t3d.run.cell"],
+                [sys.executable, "-P", "-m", "t3d.study.cell"],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -377,7 +378,7 @@ def job(cell: Cell) -> str:
 def share(cells: list[Cell], spec: Spec, cores: int, jobs: int | None) -> int:
     """How many cells to train at once, by default as many as there are cores, which they share."""
     if jobs is not None and jobs < 1:
-        raise T3DError(f"jobs is {jobs}; expected at least 1")
+        raise BadInput(f"jobs is {jobs}; expected at least 1")
     asked = max(cell.config.threads for cell in cells) if "threads" in spec.knobs else 1
     jobs = min(jobs or max(1, cores // max(1, asked)), len(cells))
     if "threads" not in spec.knobs:

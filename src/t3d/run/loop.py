@@ -15,19 +15,19 @@ from typing import BinaryIO, Protocol, SupportsFloat
 import numpy as np
 import torch
 
-from t3d import files
+from t3d.base import files
+from t3d.base.errors import BadInput, BrokenEnvironment, Diverged
+from t3d.base.machine import available_memory
+from t3d.base.observation import Layout
 from t3d.config import Config
-from t3d.errors import DivergedError, T3DError
 from t3d.learn.engines import agent_class, engine_for, reference_threads
-from t3d.learn.replay import ReplayBuffer
+from t3d.learn.replay.memory import ReplayBuffer
 from t3d.learn.t3d import T3D
-from t3d.machine import available_memory
-from t3d.observation import Layout
 from t3d.play.collect import Collector, mean_noise
-from t3d.play.envs import BrokenEnvironmentError, EnvSource, Spaces, make
+from t3d.play.envs import EnvMaker, Spaces
 from t3d.play.evaluate import evaluate
-from t3d.play.remote import Collectors
 from t3d.play.vector import Environments
+from t3d.remote.collectors import Collectors
 from t3d.run import checkpoint, health
 from t3d.run.folder import Lock, MetricsFile, Record, RunFolder
 
@@ -48,11 +48,11 @@ class Watcher(Protocol):
 class Run:
     """One training run: all that its next step depends on, in one object."""
 
-    def __init__(self, config: Config, source: EnvSource, folder: RunFolder) -> None:
+    def __init__(self, maker: EnvMaker, folder: RunFolder) -> None:
         """Build everything in memory. Nothing is written yet: bad input leaves no trace."""
-        self.folder = folder
+        self.folder, config = folder, maker.config
         self.watchers: list[Watcher] = []
-        self.evaluation_env = make(source, config)
+        self.evaluation_env = maker.make()
         try:
             self.spaces = spaces = Spaces.of(self.evaluation_env)
             engine, self.why_this_engine = engine_for(config, spaces.layout)
@@ -67,13 +67,13 @@ class Run:
             if config.collectors:
                 threads = reference_threads(config, spaces.layout)
                 player = partial(_player, config, threads)
-                self.collector = Collectors(source, config, spaces, self.agent, player)
+                self.collector = Collectors(maker, spaces, self.agent, player)
             else:
-                self.collector = Collector(Environments(source, config), config)
+                self.collector = Collector(Environments(maker), config)
         except MemoryError as error:
             self.evaluation_env.close()
             advice = "lower capacity, hidden or batch_size"
-            raise T3DError(f"the run does not fit into memory: {error}; {advice}") from error
+            raise BadInput(f"the run does not fit into memory: {error}; {advice}") from error
         except BaseException:
             self.evaluation_env.close()
             raise
@@ -94,14 +94,13 @@ class Run:
     @classmethod
     def start(
         cls,
-        config: Config,
-        source: EnvSource,
+        maker: EnvMaker,
         folder: RunFolder,
         about: Record,
         waiting: Callable[[], None] = lambda: None,
     ) -> "Run":
         """A new run in a new folder; `waiting` is called if the agent takes long to prepare."""
-        run = cls(config, source, folder)
+        run = cls(maker, folder)
         try:
             run.collector.reset()
             run.agent.prepare(waiting)
@@ -128,7 +127,7 @@ class Run:
         what = (
             f"the replay memory would take {files.size(needed)}; {files.size(free)} of RAM is free"
         )
-        raise T3DError(f"{what}: take --capacity {fits} or less, or --replay-on-disk")
+        raise BadInput(f"{what}: take --capacity {fits} or less, or --replay-on-disk")
 
     def disk_bytes(self) -> int:
         """What the run may take on the disk."""
@@ -141,20 +140,19 @@ class Run:
     @classmethod
     def resume(
         cls,
-        config: Config,
-        source: EnvSource,
+        maker: EnvMaker,
         folder: RunFolder,
         waiting: Callable[[], None] = lambda: None,
     ) -> "Run":
         """A run that goes on from its newest whole checkpoint, as if it had never stopped."""
-        lock = Lock(folder)
+        lock, config = Lock(folder), maker.config
         try:
             whole = checkpoint.newest_whole(folder)
             done = whole.manifest["step"] if whole else 0
             if whole and checkpoint.is_finished(whole.manifest, config.steps):
                 advice = f"go further with --steps {2 * done}"
-                raise T3DError(f"{folder} is finished at step {done}; {advice}")
-            run = cls(config, source, folder)
+                raise BadInput(f"{folder} is finished at step {done}; {advice}")
+            run = cls(maker, folder)
         except BaseException:
             lock.release()
             raise
@@ -225,15 +223,15 @@ class Run:
                     return True
                 self.step()
             self.checkpoint()
-        except DivergedError as error:
-            raise T3DError(self._keep_what_broke(str(error))) from error
-        except BrokenEnvironmentError as error:
+        except Diverged as error:
+            raise Diverged(self._keep_what_broke(str(error))) from error
+        except BrokenEnvironment as error:
             try:
                 self.checkpoint()
-            except DivergedError as broken:  # no environment is to blame for what that plays
-                raise T3DError(self._keep_what_broke(str(broken))) from error
+            except Diverged as broken:  # no environment is to blame for what that plays
+                raise Diverged(self._keep_what_broke(str(broken))) from error
             on = f"saved at step {self.collector.steps}, go on with: t3d resume {self.folder}"
-            raise T3DError(f"{error}; {on}") from error
+            raise BrokenEnvironment(f"{error}; {on}") from error
         return False
 
     def step(self) -> None:
@@ -303,11 +301,11 @@ class Run:
         self.measured |= measured
         what = health.broken(measured)
         if what:
-            raise DivergedError(what)
+            raise Diverged(what)
 
     def _keep_what_broke(self, what: str) -> str:
         """Leave a bundle beside the last good checkpoint; returns what to say."""
-        with suppress(DivergedError):
+        with suppress(Diverged):
             self.finish()
         step, good = self.collector.steps, self.folder.newest_checkpoint()
         about = {"what": what, "step": step, "updates": self.agent.updates}
@@ -342,7 +340,7 @@ class Run:
         }
         what = health.broken(facts)
         if what:
-            raise DivergedError(what)
+            raise Diverged(what)
         self.evaluated_at = self.collector.steps
         if self.best_mean is None or score.mean > self.best_mean:
             self.best_mean, self.best_step = score.mean, self.collector.steps
@@ -390,7 +388,7 @@ class Run:
         self.finish()
         what = health.broken_weights(self.agent)
         if what:
-            raise DivergedError(what)
+            raise Diverged(what)
         progress = checkpoint.Progress(
             best_mean=self.best_mean,
             best_step=self.best_step,
@@ -414,7 +412,7 @@ class Run:
                 last_first.callback(self._background.shutdown)
             for watcher in self.watchers:
                 last_first.callback(watcher.close)
-            with suppress(DivergedError):
+            with suppress(Diverged):
                 self.finish()
 
     def let_go(self) -> None:

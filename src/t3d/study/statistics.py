@@ -6,12 +6,11 @@ the resamples, stay.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from t3d.base.numbers import Array
+
 Scores = Sequence[Array]
 RESAMPLES = 2000
 

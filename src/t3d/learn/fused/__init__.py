@@ -1,0 +1,1 @@
+"""Steps 4 to 15 once more, compiled for the CPU."""

@@ -1,0 +1,1 @@
+"""Step 1: the replay memory, and how batches are drawn from it."""

@@ -1,0 +1,1 @@
+"""Playing elsewhere: the same collector on Ray."""

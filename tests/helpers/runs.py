@@ -1,0 +1,81 @@
+"""Runs small enough to make many of them, and how two are compared."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from t3d.run.folder import RunFolder
+
+TESTS = Path(__file__).parents[1]
+
+# EnvPool is an extra of half a gigabyte, and not for every platform.
+needs_envpool = pytest.mark.skipif(find_spec("envpool") is None, reason="the extra envpool")
+
+# A run of a second or two that still plays, learns, evaluates, logs and checkpoints.
+TINY: dict[str, Any] = {
+    "steps": 60,
+    "random_steps": 20,
+    "max_episode_steps": 15,
+    "hidden": (8, 8),
+    "batch_size": 8,
+    "capacity": 1000,
+    "eval_every": 30,
+    "eval_episodes": 1,
+    "log_every": 10,
+    "checkpoint_every": 20,
+    "threads": 1,
+}
+
+
+def whole_state(run: str | Path) -> dict[str, np.ndarray[Any, Any]]:
+    """Every array of a run's newest checkpoint."""
+    newest = RunFolder.open(run).newest_checkpoint()
+    assert newest is not None
+    state: dict[str, np.ndarray[Any, Any]] = {}
+    for file in newest.glob("*.safetensors"):
+        arrays = load_file(file)
+        state |= {f"{file.stem}.{name}": array for name, array in arrays.items()}
+    return state
+
+
+def metrics_without_time(run: str | Path) -> list[dict[str, Any]]:
+    """The records of a run, less what depends on the clock."""
+    clocked = ("seconds", "steps_per_second")
+    records = RunFolder.open(run).metrics()
+    return [{k: v for k, v in record.items() if k not in clocked} for record in records]
+
+
+def same_bits(one: str | Path, other: str | Path) -> bool:
+    """Whether two runs ended in the same state, bit for bit."""
+    mine, theirs = whole_state(one), whole_state(other)
+    bits = [
+        {name: (array.dtype, array.shape, array.tobytes()) for name, array in state.items()}
+        for state in (mine, theirs)
+    ]
+    return bits[0] == bits[1]
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def t3d_process(*words: str, cwd: Path) -> "subprocess.Popen[str]":
+    """The command in a process of its own, which finds the environments of the tests."""
+    code = "import sys; from t3d.cli.main import main; sys.exit(main())"
+    path = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *words],
+        cwd=cwd,
+        env=os.environ | {"PYTHONUNBUFFERED": "1", "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
