@@ -6,8 +6,9 @@ PYTHON ?= python3
 ARGS ?=
 bin := .venv/bin
 
-# Install extras of pyproject.toml. pip's output is shown only if it fails.
-# Without --no-compile pip writes bytecode for every module, most of which are never imported.
+# Install extras of pyproject.toml. pip's output is shown only if it fails. --no-compile: most modules
+# are never imported, and those that are compile on first use (so nothing may forbid that).
+unexport PYTHONDONTWRITEBYTECODE
 install = $(bin)/python -m pip install --quiet --no-compile --disable-pip-version-check \
 	--constraint constraints.txt --editable '.[$(1)]' >.venv/pip.log 2>&1 || { cat .venv/pip.log; exit 1; }
 
@@ -54,6 +55,7 @@ faults: .venv/ready-test
 	@echo "Setting up .venv to train (once, about a minute) ..."
 	@$(PYTHON) -m venv .venv
 	@$(call install,start)
+	@rm -rf .venv/lib*/python*/site-packages/torch/test  # 83 MB of test programs in PyTorch's wheel
 	@touch $@
 
 .venv/ready-test: .venv/ready-train
