@@ -30,7 +30,7 @@ def draw(found: dict[str, Any], names: dict[str, str], page: Path, images: Path)
         "own; they take turns of about a second, and the median turn counts. Every turn is in",
         "`benchmarks/results/speed.json`. Unless stated otherwise, networks have two hidden layers",
         "of 256 units, batches have 256 transitions, and the actor learns at every second update.",
-        "Such a machine is noisy: repeats move the figures by some ten percent, and ratios by five.",
+        "Such a machine is noisy: repeats move figures by some ten percent, and ratios by five.",
         "",
     ]
     if "update" in found:
@@ -44,9 +44,9 @@ def draw(found: dict[str, Any], names: dict[str, str], page: Path, images: Path)
         lines += [f"| {name} | {seconds:.2f} |" for name, seconds in found["start"].items()]
         lines += [
             "",
-            "`t3d train` uses the pendulum's preset: an evaluation and 1,000 random steps come before",
-            "the first update. The engine is compiled once per machine and version; the result is",
-            "stored beside the source or in the user's cache folder.",
+            "`t3d train` uses the pendulum's preset: an evaluation and 1,000 random steps come",
+            "before the first update. The engine is compiled once per machine and version; the",
+            "result is stored beside the source or in the user's cache folder.",
             "",
         ]
     page.write_text("\n".join(lines))
@@ -57,9 +57,9 @@ def _summary(rows: dict[str, Any]) -> list[str]:
         return ["T3D next to its peers on a plain CPU.", ""]
     sb3, sbx = (rows["fused"]["rate"] / rows[kind]["rate"] for kind in ("sb3", "sbx"))
     return [
-        f"T3D next to its peers on a plain CPU. On HalfCheetah-v5 the fused engine trains {sb3:.1f}",
-        f"times as fast as Stable-Baselines3, and {sbx:.1f} times as fast as SBX. `--engine auto`,",
-        "the default, uses it wherever it applies ([fused.md](fused.md)).",
+        "T3D next to its peers on a plain CPU. On HalfCheetah-v5 the fused engine trains",
+        f"{sb3:.1f} times as fast as Stable-Baselines3, and {sbx:.1f} times as fast as SBX.",
+        "`--engine auto`, the default, uses it wherever it applies ([fused.md](fused.md)).",
         "",
     ]
 
@@ -68,11 +68,11 @@ def _updates(found: dict[str, Any], names: dict[str, str]) -> list[str]:
     lines = [
         "## The update alone",
         "",
-        "*The limit* is the time of an update's matrix products alone, at the rate of NumPy's sgemm",
-        "(256 x 256 x 256, one per core): no bias, no ReLU, no Adam. `python benchmarks/update.py",
-        "--quick` measures the first table's main rows in half a minute. Where other programs share",
-        "the machine, repeats put the fused engine at 0.71 to 0.86 of the limit, and at 0.77 to 0.89",
-        "with one thread.",
+        "*The limit* is the time of an update's matrix products alone, at the rate of NumPy's",
+        "sgemm (256 x 256 x 256, one per core): no bias, no ReLU, no Adam. Where other programs",
+        "share the machine, repeats put the fused engine at 0.71 to 0.86 of it, and at 0.77 to",
+        "0.89 with one thread. `python benchmarks/update.py --quick` measures the first table's",
+        "main rows in half a minute.",
         "",
     ]
     for case, rows in found.items():
