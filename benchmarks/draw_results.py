@@ -48,7 +48,7 @@ def page() -> str:
     expected |= {f"settings {env}" for env in by_setting()}
     if lost := sorted(expected - placed):
         raise SystemExit(f"{TEMPLATE.name} has no {{{{ {lost[0]} }}}}: write a section with it")
-    return PLACEHOLDER.sub(lambda found: fill(found[1]), template)
+    return PLACEHOLDER.sub(lambda match: fill(match[1]), template)
 
 
 def fill(placeholder: str) -> str:
@@ -102,7 +102,7 @@ def draw_campaign() -> list[Path]:
 
 
 def mark_published(axes: Any, env: str, last: int) -> None:
-    """What others reached: the IQM of ten seeds and its interval, at the milestones of a panel."""
+    """The IQM of others' ten seeds and its interval, at the milestones of a panel."""
     ends = [end for end in MILESTONES if end <= last]
     marks: dict[str, list[tuple[float, ...]]] = {}
     if env in PUBLISHED["paper"]:
@@ -111,32 +111,31 @@ def mark_published(axes: Any, env: str, last: int) -> None:
         marks["Tianshou, v3"] = [interval(PUBLISHED["tianshou"][env][str(end)]) for end in ends]
     for place, (label, values) in enumerate(marks.items()):
         middle, low, high = np.array(values).T
-        at = np.array(ends) - 0.012 * last * place  # beside each other
+        at = np.array(ends) - 0.012 * last * place  # so that they do not overlap
         look: dict[str, Any] = {"color": ("black", "tab:red")[place], "marker": "Ds"[place]}
         look |= {"linestyle": "none", "markersize": 4, "linewidth": 1, "capsize": 2, "zorder": 4}
         axes.errorbar(at, middle, (middle - low, high - middle), label=label, **look)
 
 
 def draw_ablation(env: str, runs: list[Run]) -> list[Path]:
-    """What is learned without some parts; and what critics believe, less what came of it."""
+    """Learning curves and Q errors without some parts."""
     groups = [
-        (variant_name(gone), those)
-        for gone, those in by_variant(runs).items()
-        if len(gone) in (0, 1, len(PARTS))
+        (variant_name(lacking), those)
+        for lacking, those in by_variant(runs).items()
+        if len(lacking) in (0, 1, len(PARTS))
     ]
     figure = plots.new_figure(13, 4.4)
     left, right = figure.subplots(1, 2)
     plots.panel(left, [curve(name, those) for name, those in groups])
     plots.panel(right, [q_error(name, those) for name, those in groups])
     right.axhline(0, color="black", lw=1, ls="--")
-    left.set(title=f"{env}: what is learned", ylabel="evaluation return")
-    right.set_title("What the critics believe, less what came of it")
-    right.set_ylabel("estimated Q, less the true return")
+    left.set(title=f"{env}: learning curves", ylabel="evaluation return")
+    right.set(title="Q error of the first critic", ylabel="estimated Q minus true return")
     return plots.save(figure, DOCS / "images" / f"ablation-{env}")
 
 
 def draw_settings(env: str, lines: list[Curve]) -> list[Path]:
-    """Settings beside each other; their names are long, and stand below."""
+    """The curves of settings; their names are long, so the legend is below."""
     figure = plots.new_figure(8, 5.5)
     axes = figure.add_subplot()
     plots.panel(axes, lines)
@@ -147,7 +146,7 @@ def draw_settings(env: str, lines: list[Curve]) -> list[Path]:
 
 def known() -> str:
     """The curves that `t3d check` compares with, of environments with three runs or more."""
-    found = {}
+    curves = {}
     for env, runs in campaign_order():
         if len(runs) < 3:
             continue
@@ -155,7 +154,7 @@ def known() -> str:
         for run in runs:  # a curve is kept without its steps: they are the first of these
             points = run["evaluations"]["step"]
             assert points == longest["evaluations"]["step"][: len(points)], (env, run["digest"])
-        found[env] = {
+        curves[env] = {
             "config": {name: value for name, value in longest["config"].items() if name != "seed"},
             "versions": longest["versions"],
             "step": longest["evaluations"]["step"],
@@ -166,7 +165,7 @@ def known() -> str:
                 for run in runs
             },
         }
-    rows = (f" {json.dumps(env)}: {json.dumps(facts)}" for env, facts in found.items())
+    rows = (f" {json.dumps(env)}: {json.dumps(facts)}" for env, facts in curves.items())
     return "{\n" + ",\n".join(rows) + "\n}\n"
 
 
