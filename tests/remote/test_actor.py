@@ -29,7 +29,7 @@ def weights() -> Any:
 
 
 def play(one: CollectorActor, **fields: Any) -> Chunk:
-    request = Request(generation=0, policy=1, steps=0, count=3)._replace(**fields)
+    request = Request(generation=0, policy=1, at=0, length=3)._replace(**fields)
     chunk = one.play(request, weights())
     assert chunk is not None
     return chunk
@@ -38,7 +38,7 @@ def play(one: CollectorActor, **fields: Any) -> Chunk:
 def test_chunks_are_numbered_in_the_order_of_their_steps() -> None:
     one = actor()
     one.begin(0, NEW)
-    first, second = play(one), play(one, count=2)
+    first, second = play(one), play(one, length=2)
     assert [chunk.sequence for chunk in (first, second)] == [0, 3]
     assert np.array_equal(first.state[-1], second.state[0])
     assert [episode.env for episode in second.episodes[0]] == [2, 3]  # its own: 2 and 3 of 4
@@ -71,7 +71,7 @@ def test_free_running_each_generation_has_random_streams_of_its_own(staleness: i
     one, two = actor(staleness=staleness), actor(staleness=staleness)
     one.begin(0, NEW)
     two.begin(3, NEW)
-    mine, theirs = play(one, count=1), play(two, count=1, generation=3)
+    mine, theirs = play(one, length=1), play(two, length=1, generation=3)
     assert np.array_equal(mine.action, theirs.action) == (staleness == 0)
 
 
@@ -79,8 +79,8 @@ def test_a_request_may_say_where_the_random_streams_stand() -> None:
     one, two = actor(index=0), actor(index=0)
     one.begin(0, NEW)
     two.begin(0, NEW)
-    ahead, _ = play(one), play(two, count=1)
-    mine, theirs = play(one, count=1), play(two, count=1, streams=ahead.streams)
+    ahead, _ = play(one), play(two, length=1)
+    mine, theirs = play(one, length=1), play(two, length=1, streams=ahead.streams)
     assert not np.array_equal(mine.streams[1], ahead.streams[1])
     assert np.array_equal(mine.streams[1], theirs.streams[1])
 
@@ -90,6 +90,6 @@ def test_a_broken_environment_gives_its_good_steps_and_the_reason() -> None:
     one.begin(0, NEW)
     chunk = one.play(Request(0, 1, 0, 5), T3D(3, [-1] * 2, [1] * 2, Config(hidden=(8,))).weights())
     assert chunk is not None
-    assert chunk.count == 2
+    assert chunk.length == 2
     assert chunk.played.all()
     assert "step 3: step() raised ZeroDivisionError" in str(chunk.broken)

@@ -38,7 +38,7 @@ def chunk() -> Chunk:
 
 
 def test_a_chunk_holds_the_steps_that_were_recorded(chunk: Chunk) -> None:
-    assert chunk.count == 2  # of the three that there was room for
+    assert chunk.length == 2  # of the three that there was room for
     assert (chunk.generation, chunk.sequence) == (2, 7)
     assert [len(step) for step in chunk.episodes] == [1, 0]
     assert [len(step) for step in chunk.events] == [0, 1]

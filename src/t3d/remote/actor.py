@@ -81,10 +81,10 @@ class CollectorActor:
         if request.streams:
             for stream, state in zip(streams, request.streams):
                 set_generator_state(stream, state)
-        recorder = Recorder(request.count, collector.state, len(collector.environments.low))
+        recorder = Recorder(request.length, collector.state, len(collector.environments.low))
         broken, started = None, time.monotonic()
-        for t in range(request.count):
-            collector.steps = request.steps + t * self._config.all_envs  # the others play too
+        for t in range(request.length):
+            collector.steps = request.at + t * self._config.all_envs  # the others play too
             try:
                 transition, _, episodes = collector.play(self._policy)
             except BrokenEnvironment as error:

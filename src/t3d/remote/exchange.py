@@ -27,8 +27,8 @@ class Exchange:
         self._published: tuple[int, int] | None = None  # the updates and steps that it is of
         self._weights: Any = None  # Ray's reference to its weights
 
-    def ask(self, collector: int, count: int, streams: Streams | None = None) -> Pending:
-        """Ask a collector for `count` steps with the current policy."""
+    def ask(self, collector: int, length: int, streams: Streams | None = None) -> Pending:
+        """Ask a collector for `length` steps with the current policy."""
         # Normalisation changes the policy with every step, the weights only with an update.
         normalizing = self.config.normalize_observations
         now = self._agent.updates, self.steps if normalizing else 0
@@ -37,7 +37,7 @@ class Exchange:
             self._weights = self.members.ray.put(self._agent.weights())
             self._policy += 1
         generation = int(self.members.generations[collector])
-        request = Request(generation, self._policy, self.steps, count, streams)
+        request = Request(generation, self._policy, self.steps, length, streams)
         ref = self.members.actors[collector].play.remote(request, self._weights)
         return Pending(collector, request, ref)
 
@@ -65,7 +65,7 @@ class Exchange:
         if sent != due:
             what = f"collector {i} sent step {sent}, and {due} was due"
             raise BadInput(f"{what}: steps were lost or doubled")
-        members.sequence[i] += chunk.count
+        members.sequence[i] += chunk.length
         return chunk
 
     def drop(self, collector: int, why: str, memory: Memory) -> None:

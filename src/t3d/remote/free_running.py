@@ -26,7 +26,7 @@ class FreeRunning:
         self._in_flight = min(_IN_FLIGHT, config.staleness)
         # Ask for half of what staleness allows: the other half is left for those that are slow.
         self._max_chunk = max(1, config.staleness // (2 * _IN_FLIGHT))
-        self._chunk_sizes = [1] * self._members.count  # steps to ask of each collector at once
+        self._lengths = [1] * self._members.count  # steps to ask of each collector at once
         self._pending: list[Pending] = []  # the oldest first
         self._current: tuple[Pending, Chunk] | None = None
         self._at = 0  # the step of the current chunk that is stored next
@@ -36,14 +36,14 @@ class FreeRunning:
         """Store one step of one collector; none if there is none for a while."""
         with meanwhile():
             pass
-        while self._current is None or self._at == self._current[1].count:
+        while self._current is None or self._at == self._current[1].length:
             if self._current and self._current[1].broken:  # its good steps are stored
                 raise BrokenEnvironment(self._current[1].broken)
             self._current, self._at = self._next_chunk(memory), 0
             if self._current is None:
                 return []
         pending, chunk = self._current
-        self._lags.append(self._exchange.steps - pending.request.steps)
+        self._lags.append(self._exchange.steps - pending.request.at)
         self._at += 1
         return self._exchange.store([(pending.collector, chunk)], self._at - 1, memory)
 
@@ -59,9 +59,9 @@ class FreeRunning:
             self._members.readmit(wait=True)
             return None
         # Take any finished request, unless that would push the oldest past the staleness limit.
-        steps = sum(pending.request.count for pending in self._pending)
+        steps = sum(pending.request.length for pending in self._pending)
         rows = steps * self._exchange.config.num_envs
-        if self._exchange.steps + rows > candidates[0].request.steps + self._limit:
+        if self._exchange.steps + rows > candidates[0].request.at + self._limit:
             candidates = candidates[:1]
         by_ref = {pending.ref: pending for pending in candidates}
         ready, _ = self._members.ray.wait(list(by_ref), num_returns=1, timeout=POLL)
@@ -77,8 +77,8 @@ class FreeRunning:
         for other in self._pending:
             if other.collector == pending.collector:
                 other.since = time.monotonic()  # the collector starts on it now
-        fitting = _CHUNK_SECONDS * chunk.count / max(chunk.seconds, 1e-9)
-        self._chunk_sizes[pending.collector] = round(min(max(1, fitting), self._max_chunk))
+        fitting = _CHUNK_SECONDS * chunk.length / max(chunk.seconds, 1e-9)
+        self._lengths[pending.collector] = round(min(max(1, fitting), self._max_chunk))
         return pending, chunk
 
     def _ask_all(self) -> None:
@@ -88,7 +88,7 @@ class FreeRunning:
             for i in sorted(self._members.playing):
                 if in_flight[i] < self._in_flight:
                     in_flight[i] += 1
-                    self._pending.append(self._exchange.ask(i, self._chunk_sizes[i]))
+                    self._pending.append(self._exchange.ask(i, self._lengths[i]))
 
     def measures(self) -> dict[str, float]:
         """How old the policies of the steps stored since the last call were, in steps."""

@@ -26,8 +26,8 @@ class Request(NamedTuple):
 
     generation: int  # of the collector that is asked
     policy: int  # the number of the policy to play
-    steps: int  # the learner's steps when it asked
-    count: int  # steps to play, in each environment
+    at: int  # the learner's steps when it asked
+    length: int  # steps to play, in each environment
     streams: Streams | None = None  # where to draw from; None: the collector's own
 
 
@@ -61,7 +61,7 @@ class Chunk(NamedTuple):
     broken: str | None  # why an environment cannot play on
 
     @property
-    def count(self) -> int:
+    def length(self) -> int:
         """How many steps these are."""
         return len(self.action)
 
