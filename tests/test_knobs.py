@@ -121,8 +121,8 @@ def test_env_backend_moves_the_environments_and_keeps_the_numbers(tmp_path: Path
     environments = Environments(EnvMaker("Pendulum-v1", config))
     assert len(multiprocessing.active_children()) == 2
     assert isinstance(environments.vector, Workers)
-    assert environments.vector._rows is not None
-    shared = environments.vector._rows.name
+    shared = environments.vector.shared_memory
+    assert shared is not None
     SharedMemory(shared).close()  # is there
     environments.close()
     assert multiprocessing.active_children() == []

@@ -633,7 +633,7 @@ def lost_workers(count: int, folder: Path) -> Iterator[Case]:
         for number in range(count):
             for _ in range(chance.randrange(1, 20)):
                 run.step()
-            victim = workers._processes[chance.randrange(3)]
+            victim = workers.processes[chance.randrange(3)]
             sent = signal.SIGSTOP if number % 6 == 5 else signal.SIGKILL
             os.kill(victim.pid, sent)
             before = len(run.not_bit_exact)
@@ -643,7 +643,7 @@ def lost_workers(count: int, folder: Path) -> Iterator[Case]:
             yield f"{sent.name} {number}", wrong or out_of_order(run)
     finally:
         run.close()
-    left = [process for process in workers._processes if process.is_alive()]
+    left = [process for process in workers.processes if process.is_alive()]
     yield "nothing is left running", f"{left}" if left else ""
 
 

@@ -278,7 +278,7 @@ def test_a_process_that_cannot_be_made_again_is_a_broken_environment(
         environments.reset()
         vector = environments.vector
         assert isinstance(vector, Workers)
-        vector._processes[0].kill()
+        vector.processes[0].kill()
         with pytest.raises(BrokenEnvironment, match=r"died \(SIGKILL\), and cannot be restarted"):
             environments.step(np.zeros((1, 2), np.float32))
     finally:

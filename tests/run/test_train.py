@@ -278,7 +278,7 @@ def test_an_endless_episode_is_found_out(tmp_path: Path, monkeypatch: pytest.Mon
             return *super().step(action)[:3], False, {}
 
     monkeypatch.setattr("t3d.play.evaluate._ENDLESS", 500)
-    with pytest.raises(t3d.T3DError, match="has 500 steps and goes on; set --max-episode-steps"):
+    with pytest.raises(t3d.T3DError, match="has 500 steps and no end; set --max-episode-steps"):
         tiny(tmp_path / "run", env=Endless, max_episode_steps=0)
 
 

@@ -34,8 +34,7 @@ from t3d.base import files
 from t3d.base.errors import BadInput, CannotWrite, T3DError
 from t3d.learn.replay.memory import Block, ReplayBuffer
 from t3d.learn.t3d import T3D
-from t3d.play.collect import Collector
-from t3d.remote.collectors import Collectors
+from t3d.play.collecting import Collecting
 from t3d.run.folder import Record, RunFolder, versions
 
 FORMAT = 2
@@ -58,7 +57,7 @@ def save(
     folder: RunFolder,
     agent: T3D,
     memory: ReplayBuffer,
-    collector: Collector | Collectors,
+    collector: Collecting,
     progress: Progress,
     metrics: Record,
     keep: int,
@@ -136,7 +135,7 @@ def _write_parts(
     folder: RunFolder,
     agent: T3D,
     memory: ReplayBuffer,
-    collector: Collector | Collectors,
+    collector: Collecting,
 ) -> Record:
     """All files but the manifest, and what it is to say of them."""
     arrays = {name: np.asarray(a, order="C") for name, a in collector.state_dict().items()}
@@ -279,7 +278,7 @@ def load(
     folder: RunFolder,
     agent: T3D,
     memory: ReplayBuffer,
-    collector: Collector | Collectors,
+    collector: Collecting,
 ) -> Progress:
     """Put agent, memory and collector where the checkpoint was taken; returns the progress."""
     path, manifest = whole.path, whole.manifest

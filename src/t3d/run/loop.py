@@ -23,9 +23,10 @@ from t3d.config import Config
 from t3d.learn.engines import agent_class, engine_for, reference_threads
 from t3d.learn.replay.memory import ReplayBuffer
 from t3d.learn.t3d import T3D
-from t3d.play.collect import Collector, mean_noise
+from t3d.play.collect import Collector
+from t3d.play.collecting import Collecting
 from t3d.play.envs import EnvMaker, Spaces
-from t3d.play.evaluate import evaluate
+from t3d.play.explore import mean_noise
 from t3d.play.vector import Environments
 from t3d.remote.collectors import Collectors
 from t3d.run import checkpoint, health
@@ -63,7 +64,7 @@ class Run:
             with files.scratch(folder.path) if config.replay_on_disk else nullcontext() as file:
                 self.memory = memory_for(spaces.layout, len(spaces.low), config, file)
             self._need_memory()
-            self.collector: Collector | Collectors
+            self.collector: Collecting
             if config.collectors:
                 threads = reference_threads(config, spaces.layout)
                 player = partial(_player, config, threads)
@@ -240,7 +241,7 @@ class Run:
         ended = self.collector.step(self.agent.select_action, self.memory, self._beside)
         if self.collector.steps > before:
             self.agent.observe(self.collector.state)
-        for kind, facts, text in self.collector.take_news():
+        for kind, facts, text in self.collector.take_events():
             self.record(kind, facts)
             self.not_bit_exact.append(f"at step {self.collector.steps:,} {text}")
         for env, number, length, total in ended:
@@ -321,13 +322,7 @@ class Run:
         An evaluation that `stop` breaks off does not count; a resumed run plays it again.
         """
         self.finish()
-        episodes, seed = self.config.eval_episodes, self.config.seed
-        policy, discount, score = self.agent.select_action, self.config.discount, None
-        if isinstance(self.collector, Collectors):
-            score = self.collector.evaluate(episodes, seed, discount, stop)
-        if score is None:
-            numbers, env = range(episodes), self.evaluation_env
-            score = evaluate(policy, env, numbers, seed, discount=discount, stop=stop)
+        score = self.collector.evaluate(self.agent.select_action, self.evaluation_env, stop)
         if stop():
             return
         # What the critic expects where episodes begin, and what came of it, both discounted.
@@ -364,7 +359,7 @@ class Run:
             "exploration": mean_noise(self.config, steps),
             "saturation": health.saturation(self.agent, self.memory),
         }
-        self.record("train", counts | facts | played | speed | self.collector.measured())
+        self.record("train", counts | facts | played | speed | self.collector.measures())
         if self.agent.updates:
             found = health.warnings(self.agent, self.memory, self.config, facts | played)
             for name, text in found:

@@ -24,13 +24,14 @@ from t3d.config import Config
 from t3d.play.envs import EnvMaker, EnvSource, env_name
 from t3d.remote import cluster as clusters
 from t3d.remote.collectors import Collectors
-from t3d.run.folder import Record, RunFolder
+from t3d.remote.messages import Started
+from t3d.run.folder import RunFolder
 from t3d.run.loop import Run
 
 # One cluster for all of this file, in one process.
 pytestmark = [
     pytest.mark.xdist_group("ray"),
-    # Ray leaves sockets and files to the collector of garbage.
+    # Ray leaves sockets and files to the garbage collector.
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
@@ -78,7 +79,7 @@ def tiny(run: Path, **knobs: Any) -> None:
         {"engine": "fused", "env_backend": "processes", "env": "Hopper-v5"},
     ],
 )
-def test_in_step_it_is_the_local_run_to_the_bit(
+def test_in_lock_step_it_is_the_local_run_to_the_bit(
     tmp_path: Path, at: str, knobs: dict[str, Any]
 ) -> None:
     tiny(tmp_path / "here", num_envs=4, **knobs)
@@ -93,24 +94,24 @@ def test_in_step_it_is_the_local_run_to_the_bit(
     assert same_bits(tmp_path / "here", tmp_path / "stopped")
 
 
-class Ticks:
-    """Keeps, after every step, how many steps and updates there were."""
+class Counts:
+    """Passed to a loop as its `stop`: keeps, after every step, the steps and updates so far."""
 
-    def __init__(self, run: Run) -> None:
-        self.run = run
+    def __init__(self, run: Run, last_step: float = float("inf")) -> None:
+        self.run, self.last_step = run, last_step
         self.steps: list[int] = []
         self.updates: list[int] = []
 
-    def tick(self, step: int) -> None:
+    def __call__(self) -> bool:
         self.run.finish()
-        self.steps.append(step)
+        self.steps.append(self.run.collector.steps)
         self.updates.append(self.run.agent.updates)
+        return self.steps[-1] > self.last_step
 
-    def record(self, record: Record) -> None:
-        pass
 
-    def close(self) -> None:
-        pass
+def collectors_of(run: Run) -> Collectors:
+    assert isinstance(run.collector, Collectors)
+    return run.collector
 
 
 def start(folder: Path, env: EnvSource = "Pendulum-v1", **knobs: Any) -> Run:
@@ -126,10 +127,9 @@ def test_the_limiter_keeps_the_ratio_over_any_thousand_steps(
     with closing(
         start(tmp_path / "run", collectors=3, num_envs=2, ray=at, updates_per_step=ratio)
     ) as run:
-        ticks = Ticks(run)
-        run.watchers.append(ticks)
-        assert run.loop()
-        steps, updates = np.array(ticks.steps), np.array(ticks.updates)
+        counts = Counts(run)
+        assert run.loop(counts)
+        steps, updates = np.array(counts.steps), np.array(counts.updates)
     assert updates[-1] == int((3000 - 100) * ratio + 1e-9)
     first = np.searchsorted(steps, 100)
     ends = np.searchsorted(steps, steps + 1000)
@@ -147,18 +147,17 @@ def test_nothing_is_older_than_staleness_allows(tmp_path: Path, at: str) -> None
     knobs = {"collectors": 4, "staleness": 8, "ray": at, "steps": 2000, "log_every": 100}
     with closing(start(tmp_path / "run", env, **knobs)) as run:
         assert run.loop()
-        assert isinstance(run.collector, Collectors)
-        assert run.collector.received.sum() == run.collector.steps >= 2000
-        least, most = np.sort(run.collector.received)[[0, -1]]
-        assert most > least  # the others did not wait for it at every step
+        received = collectors_of(run).exchange.received
+        assert received.sum() == run.collector.steps >= 2000
+        assert received.max() > received.min()  # the others did not wait for it at every step
     oldest = [record["staleness_max"] for record in RunFolder(tmp_path / "run").metrics("train")]
     assert 8 <= max(oldest) <= 8 * 4
 
 
 def pids(collectors: Collectors) -> list[int]:
-    tell = [a.__ray_call__.remote(lambda _: os.getpid()) for a in collectors._actors]
-    found: list[int] = ray.get(tell)
-    return found
+    refs = [a.__ray_call__.remote(lambda _: os.getpid()) for a in collectors.members.actors]
+    processes: list[int] = ray.get(refs)
+    return processes
 
 
 def test_a_killed_collector_and_a_killed_node_cost_no_more_than_their_episodes(
@@ -172,36 +171,36 @@ def test_a_killed_collector_and_a_killed_node_cost_no_more_than_their_episodes(
     with closing(
         Run.start(EnvMaker(config.env, config), RunFolder(tmp_path / "run"), about={})
     ) as run:
-        collectors = run.collector
-        assert isinstance(collectors, Collectors)
-        ticks = Ticks(run)
-        run.watchers.append(ticks)
-        assert not run.loop(lambda: collectors.steps > 2000)
-        life = collectors.lives[0]
+        collectors = collectors_of(run)
+        members, counts = collectors.members, Counts(run, last_step=2000)
+        assert not run.loop(counts)
+        generation = members.generations[0]
         os.kill(pids(collectors)[0], signal.SIGKILL)
         # However long that takes, and however many steps the others make meanwhile.
-        assert not run.loop(lambda: collectors.lives[0] > life and 0 in collectors._playing)
+        assert not run.loop(
+            lambda: counts() and members.generations[0] > generation and 0 in members.playing
+        )
         cluster.remove_node(node, allow_graceful=False)
-        end = collectors.steps + 6000
-        assert not run.loop(lambda: collectors.steps > end)
-        assert collectors.received.sum() == collectors.steps
+        counts.last_step = collectors.steps + 6000
+        assert not run.loop(counts)
+        assert collectors.exchange.received.sum() == collectors.steps
         assert run.memory.added == collectors.steps
         assert run.agent.updates == collectors.steps - config.random_steps
-        assert (np.diff(ticks.steps) <= 1).all()
+        assert (np.diff(counts.steps) <= 1).all()
         assert run.best_mean is not None
         assert run.best_mean > -300
-    news = list(RunFolder(tmp_path / "run").metrics("collectors"))
-    dead = [record for record in news if "was lost" in record["why"]]
+    events = list(RunFolder(tmp_path / "run").metrics("collectors"))
+    dead = [record for record in events if "was lost" in record["why"]]
     assert dead[0]["collector"] == 0
-    assert any(record["collector"] == 0 and record["why"] == "is back" for record in news)
+    assert any(record["collector"] == 0 and record["why"] == "is back" for record in events)
     assert min(record["playing"] for record in dead) <= 4
     assert len(dead) >= 3  # one, and those of the node
     # No episode of a dead collector is counted twice or joined with the next.
     episodes = list(RunFolder(tmp_path / "run").metrics("episode"))
     assert len({(r["env"], r["episode"]) for r in episodes}) == len(episodes)
     assert all(r["length"] == 200 for r in episodes)
-    said = inspect(tmp_path / "run")["not_bit_exact"]
-    assert said[0] == "collectors play at their own speed"
+    reasons = inspect(tmp_path / "run")["not_bit_exact"]
+    assert reasons[0] == "collectors play at their own speed"
 
 
 @pytest.mark.parametrize("staleness", [0, 40])
@@ -212,10 +211,10 @@ def test_an_environment_that_breaks_stops_the_run_and_loses_nothing(
     env = partial(odd_envs.one_breaks, str(tmp_path / "made"))
     knobs = {"collectors": 2, "staleness": staleness, "ray": at, "steps": 400}
     with closing(start(tmp_path / "run", env, **knobs)) as run:
-        assert isinstance(run.collector, Collectors)
         with pytest.raises(T3DError, match=r"raised .*out of order.*go on with: t3d resume"):
             run.loop()
-        assert 30 in run.collector.received.tolist()  # all that was good, whoever is slow
+        # All its good steps, whoever is slow.
+        assert 30 in collectors_of(run).exchange.received.tolist()
         assert inspect(tmp_path / "run")["step"] == run.memory.added == run.collector.steps
     t3d.resume(tmp_path / "run", env=env, quiet=True)
     assert inspect(tmp_path / "run")["step"] >= 400
@@ -224,9 +223,8 @@ def test_an_environment_that_breaks_stops_the_run_and_loses_nothing(
 def test_the_last_collector_that_goes_stops_the_run(tmp_path: Path, at: str) -> None:
     run = start(tmp_path / "run", collectors=1, ray=at, env_restarts=0)
     with closing(run):
-        assert isinstance(run.collector, Collectors)
         run.step()
-        os.kill(pids(run.collector)[0], signal.SIGKILL)
+        os.kill(pids(collectors_of(run))[0], signal.SIGKILL)
         with pytest.raises(T3DError, match=r"no collector is left; saved at step .*t3d resume"):
             run.loop()
     t3d.resume(tmp_path / "run", steps=300, quiet=True)
@@ -234,11 +232,9 @@ def test_the_last_collector_that_goes_stops_the_run(tmp_path: Path, at: str) -> 
 
 def test_an_evaluation_is_played_here_if_a_collector_dies_in_it(tmp_path: Path, at: str) -> None:
     with closing(start(tmp_path / "run", collectors=2, ray=at, eval_episodes=4)) as run:
-        collectors = run.collector
-        assert isinstance(collectors, Collectors)
         run.step()
         run.evaluate()
-        os.kill(pids(collectors)[1], signal.SIGKILL)
+        os.kill(pids(collectors_of(run))[1], signal.SIGKILL)
         run.evaluate()
         assert run.loop()
     first, second, *_ = RunFolder(tmp_path / "run").metrics("evaluation")
@@ -247,27 +243,23 @@ def test_an_evaluation_is_played_here_if_a_collector_dies_in_it(tmp_path: Path, 
 
 def test_steps_that_are_lost_on_the_way_are_noticed(tmp_path: Path, at: str) -> None:
     with closing(start(tmp_path / "run", collectors=1, ray=at)) as run:
-        collectors = run.collector
-        assert isinstance(collectors, Collectors)
         run.step()
-        collectors._ask(0, 3)  # and nobody takes what comes of it
+        collectors_of(run).exchange.ask(0, 3)  # and nobody takes the answer
         with pytest.raises(T3DError, match=r"collector 0 sent step .* lost or doubled"):
             run.loop()
 
 
 def test_a_collector_that_hangs_is_restarted(tmp_path: Path, at: str) -> None:
     with closing(start(tmp_path / "run", collectors=2, ray=at, env_deadline=5.0)) as run:
-        assert isinstance(run.collector, Collectors)
         run.step()
-        stopped = pids(run.collector)[1]
-        os.kill(stopped, signal.SIGSTOP)
+        os.kill(pids(collectors_of(run))[1], signal.SIGSTOP)
         assert run.loop()
-        assert run.collector.received.sum() == run.collector.steps >= 3000
-    news = list(RunFolder(tmp_path / "run").metrics("collectors"))
-    assert 1 in {record["collector"] for record in news}
+        assert collectors_of(run).exchange.received.sum() == run.collector.steps >= 3000
+    events = RunFolder(tmp_path / "run").metrics("collectors")
+    assert 1 in {record["collector"] for record in events}
 
 
-def test_a_killed_learner_goes_on_with_new_collectors(tmp_path: Path, at: str) -> None:
+def test_a_killed_learner_resumes_with_new_collectors(tmp_path: Path, at: str) -> None:
     folder = tmp_path / "run"
     script = (
         "import t3d; t3d.train(run='run', collectors=2, steps=10**6, capacity=1000, eval_every=0,"
@@ -283,9 +275,9 @@ def test_a_killed_learner_goes_on_with_new_collectors(tmp_path: Path, at: str) -
     learner.wait()
     done = inspect(folder)["step"]
     t3d.resume(folder, steps=done + 500, quiet=True)
-    found = inspect(folder)
-    assert found["step"] == done + 500
-    assert found["updates"] == done + 500 - 100
+    resumed = inspect(folder)
+    assert resumed["step"] == done + 500
+    assert resumed["updates"] == done + 500 - 100
     episodes = [(r["env"], r["episode"]) for r in metrics_without_time(folder) if "episode" in r]
     assert len(set(episodes)) == len(episodes)
 
@@ -330,14 +322,17 @@ def test_other_versions_are_refused(
     tmp_path: Path, at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with closing(start(tmp_path / "run", collectors=1, ray=at)) as run:
-        assert isinstance(run.collector, Collectors)
+        members = collectors_of(run).members
         with pytest.raises(T3DError, match=r"collector 0 has T3D 0\.0\.0, and this is .*same on"):
-            run.collector._begun(0, ("0.0.0", run.spaces, []))
+            members.admit(0, Started("0.0.0", members.spaces, []))
+        wider = members.spaces._replace(high=2 * members.spaces.high)
+        with pytest.raises(T3DError, match="collector 0 makes an environment with other spaces"):
+            members.admit(0, Started(t3d.__version__, wider, []))
 
     # A cluster of another Ray cannot exist here.
     def mismatch(*_: Any, **__: Any) -> None:
         raise RuntimeError("Version mismatch: The cluster was started with:\n    Ray: 1.0\n")
 
     monkeypatch.setattr(ray, "init", mismatch)
-    with pytest.raises(T3DError, match=r"not for us: Version mismatch: .* Ray: 1.0"):
+    with pytest.raises(T3DError, match=r"has another version: Version mismatch: .* Ray: 1.0"):
         clusters.connect(at, 1)
