@@ -33,6 +33,7 @@ from safetensors.numpy import load_file
 
 import t3d
 from helpers import broken_envs
+from helpers.memories import filled_memory
 from helpers.runs import TINY
 from t3d.cli.main import main
 from t3d.play.collect import Collector
@@ -667,12 +668,7 @@ def out_of_order(run: Run) -> str:
 def long_runs(count: int, folder: Path) -> Iterator[Case]:
     """R10: `count` thousand updates."""
     config = t3d.Config(hidden=(8,), batch_size=32, threads=2)
-    agent, memory = t3d.FusedT3D(3, [-1], [1], config), t3d.ReplayBuffer(100, 3, 1)
-    draw = np.random.default_rng(0)
-    states = draw.normal(size=(2, 200, 3))
-    memory.add(
-        states[0], states[1], draw.uniform(-1, 1, (200, 1)), draw.normal(size=200), np.zeros(200)
-    )
+    agent, memory = t3d.FusedT3D(3, [-1], [1], config), filled_memory(100)
     agent.train(memory, 5_000)
     before = footprint()
     for _ in range(count):

@@ -9,23 +9,17 @@ import time
 from pathlib import Path
 
 import numba
-import numpy as np
 import pytest
 import torch
 
+from helpers.memories import filled_memory
 from t3d import Config, FusedT3D, ReplayBuffer, T3DError
 from t3d.base.machine import cores
 from t3d.learn.fused.agent import Pace, lay_out
 
 
 def filled(rows: int = 64) -> ReplayBuffer:
-    draw = np.random.default_rng(0)
-    memory = ReplayBuffer(rows, 2, 1)
-    states = draw.normal(size=(2, rows, 2))
-    memory.add(
-        states[0], states[1], draw.uniform(-1, 1, (rows, 1)), draw.normal(size=rows), np.zeros(rows)
-    )
-    return memory
+    return filled_memory(rows, state_dim=2)
 
 
 def agent(**knobs: object) -> FusedT3D:
@@ -232,8 +226,9 @@ def test_compiled_code_depends_on_all_of_its_sources() -> None:
 
     from t3d.learn.fused import update as fused
 
-    folder = Path(fused.__file__).parent
-    sources = b"".join((folder / f"{name}.py").read_bytes() for name in ("threads", "tiles"))
+    names = "learn/fused/threads", "learn/fused/tiles", "learn/replay/sampling", "base/compiling"
+    folder = Path(fused.__file__).parents[2]
+    sources = b"".join((folder / f"{name}.py").read_bytes() for name in names)
     assert isinstance(fused.work, numba.core.dispatcher.Dispatcher)
     cells = fused.work.py_func.__closure__ or ()
     assert hashlib.sha256(sources).hexdigest() in [cell.cell_contents for cell in cells]

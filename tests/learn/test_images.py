@@ -14,6 +14,7 @@ from torch import nn
 
 import t3d
 from helpers import seeing_envs
+from helpers.memories import frames
 from helpers.runs import TINY, same_bits
 from t3d import Batch, Config, T3DError
 from t3d.base import files
@@ -201,11 +202,10 @@ def test_a_file_with_a_layout_that_makes_no_sense_is_refused(
         t3d.T3D.load(path)
 
 
-def test_a_stacked_memory_is_nothing_for_the_fused_engine() -> None:
-    memory = t3d.ReplayBuffer(10, 6, 1, frame_stack=3)
-    memory.add(np.zeros(6), np.zeros(6), [0], 0, False)
-    with pytest.raises(T3DError, match="fused does not put stacks of frames together"):
-        t3d.FusedT3D(6, [-1], [1]).train(memory, 1)
+def test_a_memory_of_another_type_is_refused() -> None:
+    bytes_ = t3d.ReplayBuffer(10, frames(2, stack=3), 1)
+    with pytest.raises(T3DError, match="the memory holds uint8; this agent learns from float32"):
+        t3d.FusedT3D(6, [-1], [1]).train(bytes_, 1)
     with pytest.raises(T3DError, match="the memory holds float32; this agent learns from uint8"):
         agent().train(t3d.ReplayBuffer(10, LAYOUT.size, 1), 1)
 

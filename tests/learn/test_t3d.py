@@ -11,6 +11,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from helpers.memories import filled_memory
 from t3d import T3D, Batch, Config, FusedT3D, ReplayBuffer, T3DError
 
 LOW, HIGH = (-1.0, 0.0), (1.0, 0.2)
@@ -29,16 +30,7 @@ def agent(dtype: torch.dtype = torch.float32, **knobs: Any) -> T3D:
 
 @pytest.fixture(scope="module")
 def buffer() -> ReplayBuffer:
-    random, rows = np.random.default_rng(0), 100
-    filled = ReplayBuffer(rows, 3, 2)
-    filled.add(
-        random.normal(size=(rows, 3)),
-        random.normal(size=(rows, 3)),
-        random.uniform(LOW, HIGH, (rows, 2)),
-        random.normal(size=rows),
-        random.random(rows) < 0.1,
-    )
-    return filled
+    return filled_memory(100, 3, LOW, HIGH)
 
 
 def changed(before: dict[str, Tensor], after: dict[str, Tensor]) -> set[str]:

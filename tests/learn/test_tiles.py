@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from t3d.learn.fused.tiles import compiled, dot
+from t3d.base.compiling import compiled
+from t3d.learn.fused.tiles import dot
 
 Array = NDArray[Any]
 

@@ -14,6 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers.memories import filled_memory
 from t3d import T3D, Batch, Config, FusedT3D, ReplayBuffer, T3DError
 
 # How far apart two tensors may be, as a share of the reference's norm.
@@ -157,16 +158,7 @@ def test_any_sizes_and_knobs_agree(data: st.DataObject) -> None:
 
 
 def memory_of(case: Case, rows: int = 200) -> ReplayBuffer:
-    memory = ReplayBuffer(rows, case.state_dim, len(case.low))
-    many = dataclasses.replace(case, rows=rows)
-    batch, _ = next(many.batches(torch.float32))
-    state, after, action, reward, done, steps = batch
-    cut = steps > 2
-    for i in range(rows - 1):  # episodes, of which some are cut off
-        if not done[i] and not cut[i]:
-            state[i + 1] = after[i]
-    memory.add(state, after, action, reward, done, cut)
-    return memory
+    return filled_memory(rows, case.state_dim, case.low, case.high)
 
 
 @pytest.mark.parametrize(

@@ -357,7 +357,9 @@ def test_when_no_checkpoint_is_whole_every_damaged_file_is_named(tmp_path: Path)
 def test_unchanged_pieces_are_linked_from_the_checkpoint_before_the_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("t3d.learn.replay.memory._BLOCK", 10 * 28)  # ten rows of the pendulum's
+    monkeypatch.setattr(
+        "t3d.learn.replay.blocks.BLOCK_BYTES", 10 * 28
+    )  # ten rows of the pendulum's
     run = tmp_path / "run"
     tiny(run, steps=100, keep_checkpoints=5)
     inodes = {
@@ -379,7 +381,7 @@ def test_unchanged_pieces_are_linked_from_the_checkpoint_before_the_last(
 def test_pieces_of_a_memory_that_has_gone_round_are_right(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capacity: int
 ) -> None:
-    monkeypatch.setattr("t3d.learn.replay.memory._BLOCK", 4 * 28)
+    monkeypatch.setattr("t3d.learn.replay.blocks.BLOCK_BYTES", 4 * 28)
     knobs = {"capacity": capacity, "checkpoint_every": 7, "keep_checkpoints": 20}
     tiny(tmp_path / "parts", steps=90, **knobs)
     monkeypatch.undo()
@@ -430,7 +432,7 @@ def test_a_run_stopped_in_its_last_evaluation_is_not_finished(tmp_path: Path) ->
 
 
 def test_a_damaged_piece_is_not_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("t3d.learn.replay.memory._BLOCK", 10 * 28)
+    monkeypatch.setattr("t3d.learn.replay.blocks.BLOCK_BYTES", 10 * 28)
     run = tmp_path / "run"
     tiny(run)
     piece = run / "checkpoints" / "step-000000000040" / "memory-rows-0000000010.safetensors"

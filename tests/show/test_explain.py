@@ -51,7 +51,7 @@ def learned(run: Path) -> tuple[T3D, ReplayBuffer]:
     assert whole is not None
     agent = T3D.load(whole.path / "agent.safetensors")
     config = folder.config()
-    memory = ReplayBuffer.of(agent.layout, agent.action_dim, config.capacity, config.num_envs)
+    memory = ReplayBuffer(config.capacity, agent.layout, agent.action_dim, num_envs=config.num_envs)
     checkpoint.load_learned(whole, agent, memory)
     while (agent.updates + 2) % config.policy_freq:
         agent.train(memory, 1)
@@ -64,7 +64,8 @@ def test_the_numbers_of_the_page_are_the_trainers(run: Path, open_page: Any) -> 
     agent, memory = learned(run)
     for shown in data["updates"]:
         draw, smooth = copy.deepcopy(agent.sampling), copy.deepcopy(agent.smoothing)
-        rows = memory.batch(memory.draw(agent.config.batch_size, draw), 3, agent.config.discount)
+        drawn = agent.sampler.draw(memory, agent.config.batch_size, draw)
+        rows = memory.batch(drawn, 3, agent.config.discount)
         seen = agent.see(rows)
         for name in ("state", "action", "reward", "next_state", "done", "steps"):
             assert shown["batch"][name] == numbers(getattr(seen, name).detach())

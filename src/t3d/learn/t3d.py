@@ -29,6 +29,7 @@ from t3d.config import Config
 from t3d.learn.networks import Actor, Critic, Encoder
 from t3d.learn.normalize import Normalizer
 from t3d.learn.replay.memory import Batch, ReplayBuffer
+from t3d.learn.replay.sampling import Sampler, Uniform
 
 
 class T3D:
@@ -85,6 +86,7 @@ class T3D:
 
         self._last: tuple[Batch, Tensor] | None = None
         self.updates = 0  # counts updates, never environment steps, and is saved
+        self.sampler: Sampler = Uniform()
         self.sampling = generator(config.seed, "sampling")
         self.smoothing = generator(config.seed, "smoothing")
         self.augmentation = generator(config.seed, "augmentation")
@@ -167,9 +169,8 @@ class T3D:
         for _ in range(iterations):
             # Step 4: sample a batch of transitions and move it to the device.
             knobs = self.config
-            batch = replay_buffer.sample(
-                knobs.batch_size, self.sampling, knobs.n_step, knobs.discount
-            )
+            rows = self.sampler.draw(replay_buffer, knobs.batch_size, self.sampling)
+            batch = replay_buffer.batch(rows, knobs.n_step, knobs.discount)
             batch = self._shifted(batch).to(self.device, self.dtype)
             # One standard normal number per row and per action dimension, for step 6.
             drawn = self.smoothing.standard_normal(shape, np.float32)

@@ -32,7 +32,8 @@ from safetensors.numpy import save as to_bytes
 
 from t3d.base import files
 from t3d.base.errors import BadInput, CannotWrite, T3DError
-from t3d.learn.replay.memory import Block, ReplayBuffer
+from t3d.learn.replay.blocks import Block
+from t3d.learn.replay.memory import ReplayBuffer
 from t3d.learn.t3d import T3D
 from t3d.play.collecting import Collecting
 from t3d.run.folder import Record, RunFolder, versions

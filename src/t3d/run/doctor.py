@@ -67,7 +67,7 @@ def examine(maker: EnvMaker, seconds: float = 5.0) -> Diagnosis:
         found.facts["environment"] = env.name
         found.facts["observation"] = _describe(env)
         found.facts["action"] = _actions(env)
-        memory = ReplayBuffer.of(env.layout, len(env.low), min(config.capacity, _MOST))
+        memory = ReplayBuffer(min(config.capacity, _MOST), env.layout, len(env.low))
         played = play(env, config, seconds, memory)
         _judge_limit(env, played, config, found)
         _judge_scales(env.layout, played, config, found)
@@ -78,7 +78,7 @@ def examine(maker: EnvMaker, seconds: float = 5.0) -> Diagnosis:
         alone = {"num_envs": 1, "env_backend": config.env_backend}
         better = replace(config, **(found.flags | alone))
         with closing(EnvMaker(maker.source, better).make()) as env:
-            memory = ReplayBuffer.of(env.layout, len(env.low), min(config.capacity, _MOST))
+            memory = ReplayBuffer(min(config.capacity, _MOST), env.layout, len(env.low))
             played = play(env, better, seconds / 5, memory)
             total = _predict(played, _updates_per_second(env, memory, better, seconds), better)
         found.facts["as advised"] = f"about {_clock(total)}, with one environment"

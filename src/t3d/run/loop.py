@@ -423,8 +423,11 @@ def memory_for(
     layout: Layout, action_dim: int, config: Config, file: BinaryIO | None
 ) -> ReplayBuffer:
     """Room for what all environments play. Those of collectors do not quite take turns."""
-    apart = config.all_envs * (1 + (config.staleness if config.collectors else 0))
-    return ReplayBuffer.of(layout, action_dim, config.capacity, config.all_envs, file, apart)
+    envs = config.all_envs
+    gap = envs * (1 + (config.staleness if config.collectors else 0))
+    return ReplayBuffer(
+        config.capacity, layout, action_dim, num_envs=envs, max_row_gap=gap, file=file
+    )
 
 
 def _player(config: Config, threads: int, spaces: Spaces) -> T3D:

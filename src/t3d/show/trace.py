@@ -103,7 +103,7 @@ class _Watch:
         self._follow: dict[CodeType, Callable[[FrameType], Any]] = {
             T3D.train.__code__: self._by_line,
             T3D.update.__code__: self._by_line,
-            ReplayBuffer.draw.__code__: self._drawn,
+            type(agent.sampler).draw.__code__: self._drawn,
             page._descend.__code__: self._descending,
             polyak.__wrapped__.__code__: self._following,
         }

@@ -26,6 +26,7 @@ from t3d.learn.fused.tiles import LANES
 from t3d.learn.fused.update import ACTOR, TWIN1, Job
 from t3d.learn.normalize import Normalizer
 from t3d.learn.replay.memory import Batch, ReplayBuffer
+from t3d.learn.replay.sampling import check_rows
 from t3d.learn.t3d import T3D, adam_state
 
 
@@ -128,8 +129,6 @@ class FusedT3D(T3D):
     def _crew_for(self, memory: ReplayBuffer) -> "_Crew":
         if self._crew is None or not self._crew.serves(memory):
             self._check_memory(memory)
-            if memory.frame_stack > 1:
-                raise BadInput("engine fused does not put stacks of frames together")
             stores = memory.observation, memory.next_at, memory.action, memory.reward, memory.done
             job = self._job(stores, self._seen, self.config.batch_size)
             self._crew = _Crew(job, memory, self.config.threads, self.config.policy_freq)
@@ -138,9 +137,9 @@ class FusedT3D(T3D):
 
     def _draw(self, crew: "_Crew", memory: ReplayBuffer) -> None:
         """All randomness of the next update."""
-        memory.check_draw(self.config.batch_size)
-        self.sampling.random(out=crew.job.drawn)
-        crew.job.size[0] = memory.size
+        rows = self.sampler.draw(memory, self.config.batch_size, self.sampling)
+        crew.job.rows[:] = check_rows(memory, rows)
+        crew.job.from_memory[0] = 1
         self.smoothing.standard_normal(out=crew.job.noise, dtype=np.float32)
         self._number(crew.job)
 
@@ -217,8 +216,8 @@ class FusedT3D(T3D):
                 np.zeros((panels, 4), kind),
                 np.zeros(4, kind),
                 *stores,
-                np.zeros(batch_size),
                 np.zeros(1, np.int64),
+                np.zeros(batch_size, np.int64),
                 np.zeros(batch_size, np.int64),
                 np.zeros(batch_size, np.int64),
                 np.zeros(batch_size, kind),

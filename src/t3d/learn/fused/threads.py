@@ -9,8 +9,8 @@ from llvmlite import ir
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from t3d.base.compiling import compiled
 from t3d.base.numbers import Array
-from t3d.learn.fused.tiles import compiled
 
 # Where things stand on the board, each in a cache line of its own.
 _ARRIVED, _ROUND, _CALL, _TAKEN, OPEN, BOARD = 0, 8, 16, 24, 32, 40

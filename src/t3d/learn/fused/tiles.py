@@ -15,37 +15,19 @@ the work is cut up. (An action for one state is a dot product per unit, in an or
 
 from collections.abc import Callable
 from functools import reduce
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, cast
 
 import numba
 from llvmlite import ir
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from t3d.base.compiling import compiled
 from t3d.base.numbers import Array
 
 LANES = 16
 HEIGHT = 6  # rows of a tile; rows that are left over are done in lower tiles
-_OPTIONS: dict[str, Any] = {
-    "nogil": True,
-    "error_model": "numpy",  # a division by zero gives inf, as in PyTorch
-}
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 Finish = Literal["linear", "relu", "slope", "plain"]
-
-
-def compiled(function: Function) -> Function:
-    """Compile a function into whatever compiled function calls it."""
-    return cast(Function, numba.njit(**_OPTIONS)(function))
-
-
-def entry(function: Function) -> Function:
-    """Compile a function that Python calls, and keep the result on disk, where that is possible."""
-    try:
-        return cast(Function, numba.njit(cache=True, **_OPTIONS)(function))
-    except RuntimeError:  # neither beside the source nor in the user's cache can be written
-        return compiled(function)
 
 
 def _multiply_add(builder: Any, vector: Any, bits: int) -> Any:

@@ -10,11 +10,14 @@ Who owns the arrays, and where in them things are, is in fused_agent.py.
 """
 
 import hashlib
+import inspect
 import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from t3d.base import compiling
+from t3d.base.compiling import compiled, entry
 from t3d.base.numbers import Array
 from t3d.learn.fused.threads import call, close, meet, take, wait_for_call
 from t3d.learn.fused.tiles import (
@@ -23,14 +26,13 @@ from t3d.learn.fused.tiles import (
     add_product,
     back,
     back_to_inputs,
-    compiled,
     dot,
-    entry,
     gradient,
     layer,
     padded,
     turn,
 )
+from t3d.learn.replay import sampling
 
 # The networks, and what the plan says of each of their layers.
 ACTOR, TWIN1, TWIN2 = range(3)
@@ -54,9 +56,9 @@ class Job(NamedTuple):
     action: Array
     reward: Array
     done: Array
-    drawn: Array  # (batch,): numbers from 0 to 1, which rows of it to learn from
-    size: Array  # (1,): how many rows there are; 0 if the next four are given
+    from_memory: Array  # (1,): 1 if just `rows` is given; 0 if `ends`, `sums` and `weights` are too
     rows: Array  # (batch,): the rows, and states, to learn from
+    steps: Array  # (batch,): how many steps each takes together
     ends: Array  # (batch,): the states that these led to
     sums: Array  # (batch,): and their rewards on the way
     weights: Array  # (batch,): of the next states' values
@@ -138,9 +140,9 @@ def _update(job: Job, me: int, team: int) -> None:
         if piece >= pieces:
             break
         my = _share(job, piece, pieces)
-        # Step 4: draw a batch, and gather it from the memory.
-        if job.size[0] > 0:
-            _draw(job, my)
+        # Step 4: gather the batch from the memory.
+        if job.from_memory[0]:
+            _walk(job, my)
         _gather(job.observation, job.rows, panels, my.state, my)
         _gather(job.observation, job.ends, panels, my.next_state, my)
         _gather(job.action, job.rows, panels, my.action, my)
@@ -197,21 +199,21 @@ def _update(job: Job, me: int, team: int) -> None:
         _measure(job.parts, job.measured)
 
 
+walk = compiled(sampling.walk)  # what the replay memory itself calls, for my rows
+
+
 @compiled
-def _draw(job: Job, my: Share) -> None:
-    """Which rows to learn from, and what came of each, n steps on or where the episode ended."""
+def _walk(job: Job, my: Share) -> None:
+    """The n-step return of each row, and where it led: n steps on, or where the episode ended."""
     kind = job.parameters.dtype.type
-    for i in range(my.first * LANES, min(my.last * LANES, my.rows)):
-        row = int(job.drawn[i] * job.size[0])
-        job.rows[i] = row
-        total, steps, place = job.reward[row], 1, job.next_at[row]
-        while place < len(job.reward) and steps < len(job.discounts) - 1:
-            row = place
-            total += job.reward.dtype.type(job.discounts[steps]) * job.reward[row]
-            steps, place = steps + 1, job.next_at[row]
-        job.ends[i] = place
-        job.sums[i] = kind(total) * kind(job.reward_scale)
-        job.weights[i] = (kind(1) - job.done[row]) * job.discounts[steps]
+    mine = slice(my.first * LANES, min(my.last * LANES, my.rows))
+    ends, sums, weights, steps = job.ends[mine], job.sums[mine], job.weights[mine], job.steps[mine]
+    walk(job.rows[mine], job.next_at, job.reward, job.discounts[:-1], ends, sums, steps)
+    for i in range(ends.size):
+        last = ends[i]
+        ends[i] = job.next_at[last]
+        sums[i] *= kind(job.reward_scale)
+        weights[i] = (kind(1) - job.done[last]) * job.discounts[steps[i]]
 
 
 @compiled
@@ -544,7 +546,7 @@ def _entry_points(version: str) -> tuple[Callable[..., Any], ...]:
     """What Python calls.
 
     Numba keeps compiled code for as long as this file stays as it is. `version`, which the
-    functions close over and which becomes a part of the key, stands for the other two.
+    functions close over and which becomes a part of the key, stands for the other sources.
     """
 
     def begin(board: Array, team: int) -> int:
@@ -582,5 +584,9 @@ def _entry_points(version: str) -> tuple[Callable[..., Any], ...]:
     return entry(begin), entry(work), entry(act)
 
 
-_sources = [Path(__file__).with_name(f"{name}.py").read_bytes() for name in ("threads", "tiles")]
-begin, work, act = _entry_points(hashlib.sha256(b"".join(_sources)).hexdigest())
+_sources = [
+    *(Path(__file__).with_name(f"{name}.py") for name in ("threads", "tiles")),
+    *(Path(inspect.getfile(module)) for module in (sampling, compiling)),
+]
+_version = hashlib.sha256(b"".join(source.read_bytes() for source in _sources)).hexdigest()
+begin, work, act = _entry_points(_version)
