@@ -24,13 +24,18 @@ class Careful(T3D):
     """Large actions cost something."""
 
     def actor_loss(self, batch: Batch) -> Tensor:
-        return super().actor_loss(batch) + self.actor(batch.state).square().mean()
+        penalty: Tensor = self.actor(batch.state).square().mean()
+        return super().actor_loss(batch) + penalty
 
 
 class Unfinished(T3D):
     def build(self, weights: np.random.Generator) -> None:
         super().build(weights)
         raise ZeroDivisionError("nothing is left")
+
+
+class Empty(Agent):
+    """Has none of the methods that an agent needs."""
 
 
 class Picky(T3D):
@@ -125,7 +130,8 @@ BAD: dict[str, str] = {
     f"{ME}:ME": "agent is str; expected a subclass of t3d.Agent",
     f"{ME}:Path": "agent is pathlib:Path; expected a subclass of t3d.Agent",
     f"{ME}:only_a_function": f"agent is {ME}:only_a_function; expected a subclass of t3d.Agent",
-    f"{ME}:Agent": f"{ME}:Agent cannot build an agent: TypeError: Can't instantiate abstract",
+    f"{ME}:Agent": "agent is t3d.learn.agent:Agent; expected a subclass of t3d.Agent",
+    f"{ME}:Empty": f"{ME}:Empty cannot build an agent: TypeError: Can't instantiate abstract",
     f"{ME}:Unfinished": f"{ME}:Unfinished cannot build an agent: ZeroDivisionError: nothing is",
     f"{ME}:Picky": f"agent {ME}:Picky cannot be used: it only learns on Sundays",
     "__main__:Gone": "agent '__main__:Gone' was defined where it cannot be imported; from Python, ",
@@ -141,7 +147,7 @@ def test_an_agent_that_cannot_be_used_is_refused_in_one_line(name: str, message:
 
 
 def test_a_class_that_is_no_agent_is_refused() -> None:
-    with pytest.raises(BadInput, match="agent is pathlib:Path; expected a subclass of t3d.Agent"):
+    with pytest.raises(BadInput, match=r"agent is pathlib:Path; expected a subclass of t3d\.Agent"):
         agent_name(Path)  # type: ignore[arg-type]
 
 

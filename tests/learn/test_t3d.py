@@ -276,8 +276,8 @@ def test_a_variant_changes_the_actors_loss_alone(buffer: ReplayBuffer) -> None:
 
 def test_a_variant_changes_the_critics_loss(buffer: ReplayBuffer) -> None:
     class Huber(T3D):
-        def td_loss(self, Q: Tensor, target_Q: Tensor) -> Tensor:
-            return huber_loss(Q, target_Q)
+        def td_loss(self, value: Tensor, target: Tensor) -> Tensor:
+            return huber_loss(value, target)
 
     learner = Huber(3, LOW, HIGH, config(discount=0.5))
     constant(learner, critic_target_twin1=4.0, critic_target_twin2=6.0, critic_twin1=1.0)

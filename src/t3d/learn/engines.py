@@ -116,7 +116,7 @@ def agent_name(agent: AgentSource) -> str:
 
 
 def _checked(kind: Any) -> type[Agent]:
-    if isinstance(kind, type) and issubclass(kind, Agent):
+    if isinstance(kind, type) and issubclass(kind, Agent) and kind is not Agent:
         return kind
     what = name_of(kind) if callable(kind) else type(kind).__name__
     raise BadInput(f"agent is {what}; expected a subclass of t3d.Agent")

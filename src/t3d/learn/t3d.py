@@ -100,9 +100,9 @@ class T3D(Agent):
 
     # Variants of TD3 override these two.
 
-    def td_loss(self, Q: Tensor, target_Q: Tensor) -> Tensor:
-        """One critic's loss: the mean squared distance of its predictions from the target."""
-        return mse_loss(Q, target_Q)
+    def td_loss(self, value: Tensor, target: Tensor) -> Tensor:
+        """One critic's loss: the mean squared distance of its values from the target."""
+        return mse_loss(value, target)
 
     def actor_loss(self, batch: Batch) -> Tensor:
         """The actor's loss: minus the first critic's mean value of the actor's own actions."""
@@ -114,7 +114,8 @@ class T3D(Agent):
     def td_errors(self) -> Tensor:
         """The larger of both critics' errors in each row of the last batch, for priorities."""
         Q1, Q2, target_Q = self.predictions
-        return torch.max((Q1 - target_Q).abs(), (Q2 - target_Q).abs())
+        errors: Tensor = torch.max((Q1 - target_Q).abs(), (Q2 - target_Q).abs())
+        return errors
 
     @torch.no_grad()
     def select_action(self, state: ArrayLike) -> NDArray[np.float32]:
