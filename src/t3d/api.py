@@ -15,7 +15,8 @@ from t3d.base import files
 from t3d.base.errors import BadInput, T3DError
 from t3d.base.machine import cores
 from t3d.config import Config
-from t3d.learn.t3d import T3D
+from t3d.learn.agent import Agent
+from t3d.learn.engines import by_name
 from t3d.play.envs import EnvMaker, EnvSource, GuardedEnv, env_name
 from t3d.presets import resolve
 from t3d.remote.cluster import connect
@@ -56,7 +57,7 @@ def train(
     run: str | Path | None = None,
     quiet: bool = False,
     **knobs: Any,
-) -> T3D:
+) -> Agent:
     """Train an agent and return the best one that was evaluated.
 
     `env` is a Gymnasium id, module:EnvId, module:callable, or a callable that makes an
@@ -65,7 +66,7 @@ def train(
     of `Config`, over those of the preset. Ctrl-C saves, then raises KeyboardInterrupt.
     """
     preset, config = resolve(None if env is None else env_name(env), preset)
-    config = Config.from_dict(dataclasses.asdict(config) | knobs)
+    config = Config.from_dict(dataclasses.asdict(config) | by_name(knobs))
     outcome = start(config, preset, run, PatientConsole(quiet=quiet), source=env)
     if outcome.signal is not None:
         raise KeyboardInterrupt(f"saved; go on with t3d.resume({str(outcome.folder.path)!r})")
@@ -74,7 +75,7 @@ def train(
 
 def resume(
     run: str | Path, *, steps: int | None = None, env: EnvSource | None = None, quiet: bool = False
-) -> T3D:
+) -> Agent:
     """Go on with a run from its newest checkpoint, to its end or to another number of steps.
 
     `env` is needed only if the run was trained on a callable that cannot be imported.

@@ -27,7 +27,7 @@ from t3d.run.folder import RunFolder, versions
 from t3d.run.loop import Run
 
 
-def tiny(path: Path, env: Any = "Pendulum-v1", **knobs: Any) -> t3d.T3D:
+def tiny(path: Path, env: Any = "Pendulum-v1", **knobs: Any) -> t3d.Agent:
     return t3d.train(env, run=path, quiet=True, preset="default", **(TINY | knobs))
 
 

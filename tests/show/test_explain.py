@@ -66,7 +66,7 @@ def test_the_numbers_of_the_page_are_the_trainers(run: Path, open_page: Any) -> 
         draw, smooth = copy.deepcopy(agent.sampling), copy.deepcopy(agent.smoothing)
         drawn = agent.sampler.draw(memory, agent.config.batch_size, draw)
         rows = memory.batch(drawn, 3, agent.config.discount)
-        seen = agent.see(rows)
+        seen = agent.perceive(rows)
         for name in ("state", "action", "reward", "next_state", "done", "steps"):
             assert shown["batch"][name] == numbers(getattr(seen, name).detach())
         noise = smooth.standard_normal((agent.config.batch_size, agent.action_dim), np.float32)

@@ -32,9 +32,9 @@ from safetensors.numpy import save as to_bytes
 
 from t3d.base import files
 from t3d.base.errors import BadInput, CannotWrite, T3DError
+from t3d.learn.agent import Agent
 from t3d.learn.replay.blocks import Block
 from t3d.learn.replay.memory import ReplayBuffer
-from t3d.learn.t3d import T3D
 from t3d.play.collecting import Collecting
 from t3d.run.folder import Record, RunFolder, versions
 
@@ -56,7 +56,7 @@ class Progress(NamedTuple):
 
 def save(
     folder: RunFolder,
-    agent: T3D,
+    agent: Agent,
     memory: ReplayBuffer,
     collector: Collecting,
     progress: Progress,
@@ -134,7 +134,7 @@ def _sweep(folder: RunFolder) -> None:
 def _write_parts(
     aside: Path,
     folder: RunFolder,
-    agent: T3D,
+    agent: Agent,
     memory: ReplayBuffer,
     collector: Collecting,
 ) -> Record:
@@ -277,7 +277,7 @@ def set_aside(damaged: Path) -> None:
 def load(
     whole: Whole,
     folder: RunFolder,
-    agent: T3D,
+    agent: Agent,
     memory: ReplayBuffer,
     collector: Collecting,
 ) -> Progress:
@@ -295,12 +295,11 @@ def load(
         return Progress(**manifest["progress"])
 
 
-def load_learned(whole: Whole, agent: T3D, memory: ReplayBuffer) -> None:
+def load_learned(whole: Whole, agent: Agent, memory: ReplayBuffer) -> None:
     """Put agent and memory, which are all that learning needs, where the checkpoint was taken."""
     path, manifest = whole.path, whole.manifest
     with _reading(path):
-        saved = T3D.load(path / "agent.safetensors", device=agent.config.device)
-        agent.load_state_dict(saved.state_dict())
+        agent.restore(path / "agent.safetensors")
         stored = {tuple(f["block"]): name for name, f in manifest["files"].items() if "block" in f}
         memory.restore(manifest["memory"], lambda block: _arrays(path / stored[block]))
 
@@ -325,18 +324,18 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def made_by(agent: T3D) -> Record:
+def made_by(agent: Agent) -> Record:
     """What the bits of a run depend on besides its config."""
     found: Record = versions()
     found["processor"] = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
     found["engine"] = type(agent).__name__
     found["device"] = str(agent.device)
-    if type(agent) is T3D:  # PyTorch's sums depend on how many share them
+    if agent.depends_on_threads:  # PyTorch's sums depend on how many share them
         found["threads"] = torch.get_num_threads()
     return found
 
 
-def differences(manifest: Record, agent: T3D) -> list[str]:
+def differences(manifest: Record, agent: Agent) -> list[str]:
     """What is different from when a checkpoint was made, so that bits may differ from here on."""
     then, now = manifest["made_by"], made_by(agent)
     changed = [name for name in sorted(then.keys() | now.keys()) if then.get(name) != now.get(name)]

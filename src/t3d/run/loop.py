@@ -20,9 +20,9 @@ from t3d.base.errors import BadInput, BrokenEnvironment, Diverged
 from t3d.base.machine import available_memory
 from t3d.base.observation import Layout
 from t3d.config import Config
-from t3d.learn.engines import agent_class, engine_for, reference_threads
+from t3d.learn.agent import Agent
+from t3d.learn.engines import make_agent, reference_threads
 from t3d.learn.replay.memory import ReplayBuffer
-from t3d.learn.t3d import T3D
 from t3d.play.collect import Collector
 from t3d.play.collecting import Collecting
 from t3d.play.envs import EnvMaker, Spaces
@@ -56,10 +56,9 @@ class Run:
         self.evaluation_env = maker.make()
         try:
             self.spaces = spaces = Spaces.of(self.evaluation_env)
-            engine, self.why_this_engine = engine_for(config, spaces.layout)
-            # What it turned out to be: a resumed run goes on with the same.
-            self.config = config = dataclasses.replace(config, engine=engine)
-            self.agent: T3D = agent_class(engine)(*spaces, config)
+            self.agent, self.why_this_engine = make_agent(config, *spaces)
+            # With the agent and the engine that were chosen: a resumed run keeps them.
+            self.config = config = self.agent.config
             # Mapped into memory, a file stays until that goes, also when it is closed.
             with files.scratch(folder.path) if config.replay_on_disk else nullcontext() as file:
                 self.memory = memory_for(spaces.layout, len(spaces.low), config, file)
@@ -430,12 +429,12 @@ def memory_for(
     )
 
 
-def _player(config: Config, threads: int, spaces: Spaces) -> T3D:
+def _player(config: Config, threads: int, spaces: Spaces) -> Agent:
     """An agent for a collector, which gets its weights from the one that learns."""
     if config.staleness:  # in step, all is as there, for the bits
         threads, config = 1, dataclasses.replace(config, device="cpu", engine="auto")
     torch.set_num_threads(threads)
-    return agent_class(engine_for(config, spaces.layout)[0])(*spaces, config)
+    return make_agent(config, *spaces)[0]
 
 
 class StopSignal:

@@ -8,10 +8,8 @@ from numpy.typing import ArrayLike
 from t3d.base.errors import BadInput
 from t3d.base.numbers import Array, all_finite, as_floats
 from t3d.learn.replay.sampling import Rows, Transitions, Uniform, transitions
-from t3d.learn.replay.sampling import Transitions as Batch
 from t3d.learn.replay.tables import Tables
 
-__all__ = ["Batch", "ReplayBuffer"]
 
 
 class ReplayBuffer(Tables):
