@@ -140,6 +140,11 @@ class Agent(Saved, ABC):
         return estimates
 
     @property
+    def td_errors(self) -> Tensor:
+        """The absolute TD error of each row of the last batch, the larger of both critics'."""
+        raise NotImplementedError(f"{type(self).__name__} reports no TD errors to its sampler")
+
+    @property
     def max_action(self) -> Tensor:
         """Half the action range, per dimension."""
         return self.actor.max_action
@@ -166,11 +171,10 @@ class Agent(Saved, ABC):
         self._stored = self.perception.augment(stored).to(self.device, self.dtype)
         return self._stored
 
-    def tell_sampler(self, td_errors: Callable[[], Tensor]) -> None:
-        """After an update: the TD error of each row, if the sampler draws by them."""
-        if self.sampler.wants_td_errors:
-            assert self.rows is not None
-            self.sampler.learned(self.rows, td_errors().float().cpu().numpy())
+    def tell_sampler(self) -> None:
+        """After an update: give the sampler the TD error of each row, if it draws by them."""
+        if self.sampler.wants_td_errors and self.rows is not None:
+            self.sampler.learned(self.rows, self.td_errors.float().cpu().numpy())
 
     def draw_noise(self, rows: int) -> Tensor:
         """One standard normal number per row and action dimension."""

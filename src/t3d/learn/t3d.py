@@ -58,6 +58,7 @@ class T3D(Agent):
             noise = self.draw_noise(len(stored.reward))
             batch = self.perceive(stored)
             measures |= self.update(batch, noise)
+            self.tell_sampler()
         return measures
 
     def update(self, batch: Batch, noise: Tensor) -> Measures:
