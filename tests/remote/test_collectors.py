@@ -103,7 +103,6 @@ class Counts:
         self.updates: list[int] = []
 
     def __call__(self) -> bool:
-        self.run.finish()
         self.steps.append(self.run.collector.steps)
         self.updates.append(self.run.agent.updates)
         return self.steps[-1] > self.last_step
@@ -187,8 +186,8 @@ def test_a_killed_collector_and_a_killed_node_cost_no_more_than_their_episodes(
         assert run.memory.added == collectors.steps
         assert run.agent.updates == collectors.steps - config.random_steps
         assert (np.diff(counts.steps) <= 1).all()
-        assert run.best_mean is not None
-        assert run.best_mean > -300
+        assert run.progress.best_mean is not None
+        assert run.progress.best_mean > -300
     events = list(RunFolder(tmp_path / "run").metrics("collectors"))
     dead = [record for record in events if "was lost" in record["why"]]
     assert dead[0]["collector"] == 0
@@ -211,7 +210,7 @@ def test_an_environment_that_breaks_stops_the_run_and_loses_nothing(
     env = partial(odd_envs.one_breaks, str(tmp_path / "made"))
     knobs = {"collectors": 2, "staleness": staleness, "ray": at, "steps": 400}
     with closing(start(tmp_path / "run", env, **knobs)) as run:
-        with pytest.raises(T3DError, match=r"raised .*out of order.*go on with: t3d resume"):
+        with pytest.raises(T3DError, match=r"raised .*out of order.*resume with: t3d resume"):
             run.loop()
         # All its good steps, whoever is slow.
         assert 30 in collectors_of(run).exchange.received.tolist()

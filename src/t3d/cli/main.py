@@ -255,7 +255,7 @@ def inspect(words: list[str]) -> int:
     print(f"{found['run']}: {found['env']}, seed {found['seed']}, engine {found['engine']}")
     done = found["step"]
     if done is None:
-        print("no whole checkpoint yet")
+        print("no valid checkpoint yet")
     else:
         state = "being trained" if found["training"] else "finished" if found["finished"] else ""
         where = f"step {done:,} of {found['steps']:,}, {found['updates']:,} updates"
@@ -266,7 +266,7 @@ def inspect(words: list[str]) -> int:
         print("bit-exact" if found["bit_exact"] else f"not bit-exact: {why}")
         print(f"digest {found['digest']}")
     for name, facts in found["checkpoints"].items():
-        print(f"  {name}  {'whole, ' + size(facts['bytes']) if facts['whole'] else facts['why']}")
+        print(f"  {name}  {'valid, ' + size(facts['bytes']) if facts['valid'] else facts['why']}")
     if done is not None and not found["training"] and not found["finished"]:
         print(f"go on with: {_as_typed()} resume {RunFolder(asked.run)}")
     return 0

@@ -23,7 +23,8 @@ from t3d.learn.engines import agent_class
 from t3d.learn.networks import find_body
 from t3d.learn.replay.memory import ReplayBuffer
 from t3d.learn.replay.sampling import Transitions
-from t3d.run.folder import Record, RunFolder, versions
+from t3d.run.folder import RunFolder, versions
+from t3d.run.records import Json
 
 
 def broken(measured: Mapping[str, SupportsFloat]) -> str:
@@ -42,7 +43,7 @@ def broken_weights(agent: Agent) -> str:
     return ""
 
 
-def write_bundle(folder: RunFolder, agent: Agent, memory: ReplayBuffer, about: Record) -> Path:
+def write_bundle(folder: RunFolder, agent: Agent, memory: ReplayBuffer, about: Json) -> Path:
     """Keep what broke: the agent, and the batch and noise that it learned from last."""
     path = folder.path / f"broken-step-{about['step']}"
     path.mkdir(exist_ok=True)
@@ -90,7 +91,7 @@ def saturation(agent: Agent, memory: ReplayBuffer) -> float:
 
 
 def warnings(
-    agent: Agent, memory: ReplayBuffer, config: Config, measured: Record
+    agent: Agent, memory: ReplayBuffer, config: Config, measured: Json
 ) -> Iterable[tuple[str, str]]:
     """What does not look right, each with a name, in plain words and with what to try."""
     share = measured["saturation"]

@@ -11,7 +11,6 @@ from t3d.learn.replay.sampling import Rows, Transitions, Uniform, transitions
 from t3d.learn.replay.tables import Tables
 
 
-
 class ReplayBuffer(Tables):
     """Step 1: the last `capacity` transitions, to learn from in random order.
 
