@@ -137,11 +137,12 @@ def go_on(
     console: Console,
     source: EnvSource | None = None,
     ray: str | None = None,
+    threads: int | None = None,
 ) -> Outcome:
     """Train an existing run further."""
     folder = RunFolder.open(path)
     config = folder.config()
-    changed = {"steps": steps, "ray": ray}
+    changed = {"steps": steps, "ray": ray, "threads": threads}
     given = {name: value for name, value in changed.items() if value is not None}
     config = Config.from_dict(vars(config) | given)
     _tell_of_collectors(config, console)
