@@ -202,17 +202,13 @@ def _end_tuning(plan: "Plan", study: "Study", console: "Console") -> int:
 
 def compare(words: list[str]) -> int:
     """Compare groups of runs, with intervals over seeds and a verdict."""
-    groups = Argument(
-        "groups",
-        "GROUP",
-        "folders of runs, runs, or LABEL=FOLDER; of a single folder, its settings are compared",
-        "many",
-    )
+    about = f"{compare.__doc__} Of a single folder, it compares the settings in it."
+    groups = Argument("groups", "GROUP", "folders of runs, runs, or LABEL=FOLDER", "many")
     options = [
         Option("out", "files to write, without their ending", "runs/compare", "PATH"),
         JSON,
     ]
-    typed = parse(Command("compare", f"{compare.__doc__}", groups, {"options": options}), words)
+    typed = parse(Command("compare", about, groups, {"options": options}), words)
     from t3d.show import compare as pages
 
     comparison = pages.compare(typed.groups)
