@@ -220,7 +220,7 @@ def test_trials_that_diverge_do_not_end_the_study(
     out, err = capsys.readouterr()
     assert out.count("diverged at step") == 2
     assert err.count("\n") == 1
-    assert "none of 2 trials came to its end" in err
+    assert "none of 2 trials finished" in err
 
 
 def test_a_broken_environment_ends_the_study_and_the_trial_can_go_on(

@@ -224,7 +224,7 @@ def compare(words: list[str]) -> int:
 
 
 def check(words: list[str]) -> int:
-    """Check whether a run is normal, against published runs."""
+    """Check whether a run is normal, against known runs of its task."""
     about = f"{check.__doc__} It draws both. The exit code is 1 if the run is below them, else 0."
     options = [
         Option("out", "picture to write; by default check.png in the run folder", None, "PATH"),

@@ -203,9 +203,9 @@ def _say_what_next(outcome: "Outcome", console: "Console") -> None:
         f"{t3d} eval {folder} --episodes 100": "more episodes, for a more precise score",
         f"{t3d} resume {folder} --steps {2 * config.steps}": "train further",
     }
-    with contextlib.suppress(T3DError):  # no published runs to compare with
+    with contextlib.suppress(T3DError):  # no known runs to compare with
         count = len(known_for(config).returns)
-        commands[f"{t3d} check {folder}"] = f"is it normal? compared with {count} published runs"
+        commands[f"{t3d} check {folder}"] = f"is it normal? compared with {count} known runs"
     if find_spec("tensorboard"):
         tensorboard = "tensorboard" if " -m " in t3d else f"{t3d.removesuffix('t3d')}tensorboard"
         logs = RunFolder(folder.path.parent)
