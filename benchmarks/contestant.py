@@ -88,7 +88,7 @@ def t3d_steps(engine: str, threads: int, env: str, **knobs: Any) -> Any:
     def go_and_finish(seconds: float) -> tuple[int, float]:
         before = run.collector.steps
         _, took = go(seconds)
-        run.finish()  # or its threads would wait while another contestant works
+        run.learning.finish()  # or its threads would wait while another contestant works
         return run.collector.steps - before, took
 
     return go_and_finish

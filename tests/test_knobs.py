@@ -2,13 +2,14 @@
 
 import ast
 import inspect
-import itertools
 import multiprocessing
 import sys
 from collections.abc import Callable
 from contextlib import closing
+from functools import cache
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -22,6 +23,7 @@ from helpers.runs import TESTS, TINY, metrics_without_time
 from t3d import Config
 from t3d.config import SCOPES, knob_types, knobs_of
 from t3d.learn.engines import engine_for
+from t3d.play.collect import Collector
 from t3d.play.envs import EnvMaker, EnvSource
 from t3d.play.vector import Environments
 from t3d.play.workers import Workers
@@ -84,35 +86,25 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-@pytest.fixture(scope="module")
-def numbers(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Numbers]:
+def numbers(source: EnvSource | None = None, **knobs: Any) -> Numbers:
     """What a run with these knobs has computed after its last step, without any evaluation."""
-    folder, count = tmp_path_factory.mktemp("runs"), itertools.count()
-
-    def train(source: EnvSource | None = None, **knobs: Any) -> Numbers:
-        config = Config(**(SMALL | knobs))
-        maker = EnvMaker(source or config.env, config)
-        run = Run.start(maker, RunFolder(folder / str(next(count))), about={})
-        with closing(run):
-            while run.collector.steps < config.steps:
-                run.step()
-            return numbers_of(run)
-
-    return train
+    config = Config(**(SMALL | knobs))
+    with closing(Run(EnvMaker(source or config.env, config))) as run:
+        return numbers_after_all_steps(run)
 
 
-@pytest.fixture(scope="module")
-def usual(numbers: Callable[..., Numbers]) -> Callable[..., Numbers]:
+def numbers_after_all_steps(run: Run) -> Numbers:
+    run.collector.reset()
+    run.open()
+    while run.collector.steps < run.config.steps:
+        run.step()
+    return numbers_of(run)
+
+
+@cache
+def usual(*knobs: tuple[str, Any]) -> Numbers:
     """The same, computed once for each set of knobs."""
-    cache: dict[str, Numbers] = {}
-
-    def train(**knobs: Any) -> Numbers:
-        key = repr(sorted(knobs.items()))
-        if key not in cache:
-            cache[key] = numbers(**knobs)
-        return cache[key]
-
-    return train
+    return numbers(**dict(knobs))
 
 
 def numbers_of(run: Run) -> Numbers:
@@ -128,19 +120,15 @@ def numbers_of(run: Run) -> Numbers:
     }
 
 
-def test_the_same_knobs_give_the_same_numbers(
-    numbers: Callable[..., Numbers], usual: Callable[..., Numbers]
-) -> None:
+def test_the_same_knobs_give_the_same_numbers() -> None:
     assert numbers() == usual()
-    assert numbers(**SEEN) == usual(**SEEN)
+    assert numbers(**SEEN) == usual(*SEEN.items())
 
 
 @pytest.mark.parametrize("knob", CHANGES)
-def test_a_changed_knob_changes_the_numbers(
-    numbers: Callable[..., Numbers], usual: Callable[..., Numbers], knob: str
-) -> None:
+def test_a_changed_knob_changes_the_numbers(knob: str) -> None:
     other, needed = CHANGES[knob]
-    assert numbers(**(needed | {knob: other})) != usual(**needed)
+    assert numbers(**(needed | {knob: other})) != usual(*needed.items())
 
 
 def test_pixels_are_another_state() -> None:
@@ -151,24 +139,29 @@ def test_pixels_are_another_state() -> None:
         assert env.layout.images == ()
 
 
-@pytest.mark.parametrize("knob", WRITES)
-def test_a_changed_knob_of_records_changes_what_is_written_and_no_number(
-    tmp_path: Path, knob: str
-) -> None:
-    def train(path: Path, **knobs: Any) -> tuple[Numbers, Any]:
-        config = Config(**(SMALL | {"checkpoint_every": 10} | knobs))
-        with closing(Run.start(EnvMaker(config.env, config), RunFolder(path), about={})) as run:
+def written(**knobs: Any) -> tuple[Numbers, Any]:
+    """The numbers of a run with a folder, and what is in the folder."""
+    config = Config(**(SMALL | {"checkpoint_every": 10} | knobs))
+    with TemporaryDirectory() as parent:
+        folder = RunFolder(Path(parent) / "run")
+        with closing(Run.start(EnvMaker(config.env, config), folder)) as run:
             run.loop()
             computed = numbers_of(run)
-        checkpoints = sorted(file.name for file in RunFolder(path).checkpoints.iterdir())
-        return computed, (metrics_without_time(path), checkpoints)
-
-    before, after = train(tmp_path / "a"), train(tmp_path / "b", **{knob: WRITES[knob]})
-    assert before[0] == after[0]
-    assert before[1] != after[1]
+        checkpoints = sorted(file.name for file in folder.checkpoints.iterdir())
+        return computed, (metrics_without_time(folder.path), checkpoints)
 
 
-def test_a_remade_environment_forgets_earlier_episodes(numbers: Callable[..., Numbers]) -> None:
+usually_written = cache(written)
+
+
+@pytest.mark.parametrize("knob", WRITES)
+def test_a_changed_knob_of_records_changes_what_is_written_and_no_number(knob: str) -> None:
+    computed, files = written(**{knob: WRITES[knob]})
+    assert computed == usually_written()[0] == usual()
+    assert files != usually_written()[1]
+
+
+def test_a_remade_environment_forgets_earlier_episodes() -> None:
     class Diary(Calm):
         episodes = 0
 
@@ -182,7 +175,7 @@ def test_a_remade_environment_forgets_earlier_episodes(numbers: Callable[..., Nu
 
 
 def test_ray_gets_its_address_and_the_cpus_of_each_collector(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ray, connect = MagicMock(), MagicMock()
     ray.cluster_resources.return_value = {"CPU": 1.5}
@@ -191,7 +184,7 @@ def test_ray_gets_its_address_and_the_cpus_of_each_collector(
 
     def build(cpus: float) -> None:
         config = Config(**SMALL, collectors=3, collector_cpus=cpus, ray="there:1")
-        Run(EnvMaker("Pendulum-v1", config), RunFolder(tmp_path / "run"))
+        Run(EnvMaker("Pendulum-v1", config))
 
     build(0.5)
     connect.assert_called_with("there:1", 1.5)
@@ -201,26 +194,23 @@ def test_ray_gets_its_address_and_the_cpus_of_each_collector(
         build(0.6)
 
 
-def test_env_backend_moves_the_environments_and_keeps_the_numbers(
-    numbers: Callable[..., Numbers],
-) -> None:
-    assert numbers(num_envs=2) == numbers(num_envs=2, env_backend="processes")
-    config = Config(num_envs=2, env_backend="processes")
-    environments = Environments(EnvMaker("Pendulum-v1", config))
-    assert len(multiprocessing.active_children()) == 2
-    assert isinstance(environments.vector, Workers)
-    assert environments.vector._rows is not None
-    shared = environments.vector._rows.name
-    SharedMemory(shared).close()  # is there
-    environments.close()
+def test_env_backend_moves_the_environments_and_keeps_the_numbers() -> None:
+    config = Config(**SMALL, num_envs=2, env_backend="processes")
+    with closing(Run(EnvMaker("Pendulum-v1", config))) as run:
+        assert len(multiprocessing.active_children()) == 2
+        assert isinstance(run.collector, Collector)
+        workers = run.collector.environments.vector
+        assert isinstance(workers, Workers)
+        assert workers._rows is not None
+        shared = workers._rows.name
+        SharedMemory(shared).close()  # is there
+        assert numbers_after_all_steps(run) == numbers(num_envs=2)
     assert multiprocessing.active_children() == []
     with pytest.raises(FileNotFoundError):
         SharedMemory(shared)
 
 
-def test_env_deadline_and_env_restarts_end_an_environment_that_hangs(
-    numbers: Callable[..., Numbers], usual: Callable[..., Numbers]
-) -> None:
+def test_env_deadline_and_env_restarts_end_an_environment_that_hangs() -> None:
     assert numbers(env_deadline=5.0, env_restarts=0) == usual()
     config = Config(env_backend="processes", env_deadline=0.3, env_restarts=0)
     with closing(Environments(EnvMaker(Stuck, config))) as environments:
@@ -230,11 +220,7 @@ def test_env_deadline_and_env_restarts_end_an_environment_that_hangs(
             environments.step(np.zeros((1, 2), np.float32))
 
 
-def test_a_memory_on_disk_changes_nothing_but_the_place(
-    numbers: Callable[..., Numbers],
-    usual: Callable[..., Numbers],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_memory_on_disk_changes_nothing_but_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
     before = usual()
     files = MagicMock(wraps=t3d.base.files.scratch)
     monkeypatch.setattr("t3d.base.files.scratch", files)
@@ -251,34 +237,27 @@ def test_device_places_the_networks() -> None:
 
 
 @pytest.mark.parametrize(("threads", "expected"), [(2, 2), (0, 1)])
-def test_threads_are_set_while_a_run_is_open(tmp_path: Path, threads: int, expected: int) -> None:
+def test_threads_are_set_while_a_run_is_open(threads: int, expected: int) -> None:
     """0 is 1 for networks so small that more threads would only wait for each other."""
     torch.set_num_threads(3)
     config = Config(threads=threads, hidden=(8,), engine="reference")
-    run = Run.start(EnvMaker("Pendulum-v1", config), RunFolder(tmp_path / "run"), about={})
-    assert torch.get_num_threads() == expected
-    run.close()
+    with closing(Run.start(EnvMaker("Pendulum-v1", config))):
+        assert torch.get_num_threads() == expected
     assert torch.get_num_threads() == 3
 
 
-def test_threads_do_not_change_the_numbers_of_the_fused_engine(
-    numbers: Callable[..., Numbers],
-) -> None:
+def test_threads_do_not_change_the_numbers_of_the_fused_engine() -> None:
     assert numbers(threads=2, engine="fused") == numbers(threads=1, engine="fused")
 
 
-def test_overlap_plays_with_the_policy_before_the_last_update(
-    numbers: Callable[..., Numbers],
-) -> None:
+def test_overlap_plays_with_the_policy_before_the_last_update() -> None:
     """The one knob of the machine that changes numbers; it does so in the same way every time."""
     overlapped = numbers(overlap=True)
     assert overlapped == numbers(overlap=True)
     assert overlapped != numbers(overlap=False)
 
 
-def test_engine_auto_is_fused_and_gives_the_numbers_of_the_reference(
-    numbers: Callable[..., Numbers],
-) -> None:
+def test_engine_auto_is_fused_and_gives_the_numbers_of_the_reference() -> None:
     fused, reference = numbers(engine="fused"), numbers(engine="reference")
     assert numbers(engine="auto") == fused
     assert reference != fused  # in their last bits

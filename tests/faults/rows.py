@@ -40,6 +40,7 @@ from t3d.play.envs import EnvMaker
 from t3d.run import checkpoint, health
 from t3d.run.folder import RunFolder
 from t3d.run.loop import Run
+from t3d.run.store import DiskStore
 
 Case = tuple[str, str]
 
@@ -213,7 +214,8 @@ def in_a_fork(work: Callable[[], int]) -> int:
 
 def save_in(run: Run, path: Path, spoil: Callable[[], Any]) -> int:
     """Save into another folder, with something spoiled."""
-    run.folder = RunFolder(path)
+    assert isinstance(run.store, DiskStore)
+    run.store.folder = RunFolder(path)
     counted = spoil()
     try:
         run.checkpoint()
@@ -232,7 +234,7 @@ def calls_of_a_save(run: Run, folder: Path) -> int:
 
 def state_after(path: Path) -> str:
     """What is wrong with the checkpoints that a broken save has left."""
-    whole = checkpoint.newest_whole(RunFolder(path))
+    whole = checkpoint.newest_valid(RunFolder(path))
     if whole is None or whole.manifest["step"] not in (40, 60):
         return "no whole checkpoint of step 40 or 60"
     if whole.damaged:
@@ -254,7 +256,7 @@ def dying_saves(count: int, folder: Path) -> Iterator[Case]:
         wrong = wrong or state_after(copy)
         if not wrong:  # and the next save is not disturbed by what was left
             in_a_fork(partial(save_in, run, copy, lambda: None))
-            after = checkpoint.newest_whole(RunFolder(copy))
+            after = checkpoint.newest_valid(RunFolder(copy))
             if after is None or after.manifest["step"] != 60:
                 wrong = "the next save did not work"
         yield f"died {'in' if half else 'before'} call {at} of {total}", wrong
@@ -337,7 +339,7 @@ def damaged(run: Path, newest: Path, name: str, content: bytes | None) -> str:
     else:
         file.write_bytes(content)
     try:
-        whole = checkpoint.newest_whole(RunFolder(run))
+        whole = checkpoint.newest_valid(RunFolder(run))
         if whole is None or whole.manifest["step"] != 40:
             return "not detected"
         return "" if name in whole.damaged[newest] else f"not named: {whole.damaged[newest]}"
@@ -547,7 +549,7 @@ def broken_environments(count: int, folder: Path) -> Iterator[Case]:
         except t3d.T3DError as error:
             named = kind.__name__ in str(error) and "\n" not in str(error)
             wrong = "" if named else f"not named, or not in one line: {error}"
-        whole = checkpoint.newest_whole(RunFolder(run)) if run.exists() else None
+        whole = checkpoint.newest_valid(RunFolder(run)) if run.exists() else None
         for file in whole.path.glob("memory-*") if whole else ():
             if not all(np.isfinite(array).all() for array in load_file(file).values()):
                 wrong = "something that is not finite was stored"
@@ -580,7 +582,6 @@ def broken_number(path: Path, what: str, engine: str, value: float) -> str:
             run.step()
             if run.collector.steps == 40:
                 run.checkpoint()
-        run.finish()
         updates = run.agent.updates
         if what == "a batch":
             run.memory.reward[:50] = value
@@ -604,7 +605,7 @@ def broken_number(path: Path, what: str, engine: str, value: float) -> str:
         bundles = list(path.glob("broken-step-*"))
         if len(bundles) != 1 or not health.broken(health.reproduce(bundles[0])):
             return "the bundle does not reproduce it"
-        newest = checkpoint.newest_whole(RunFolder(path))
+        newest = checkpoint.newest_valid(RunFolder(path))
         return "" if newest and newest.manifest["step"] == 40 else "no good checkpoint is left"
     finally:
         run.close()
@@ -636,10 +637,10 @@ def lost_workers(count: int, folder: Path) -> Iterator[Case]:
             victim = workers._processes[chance.randrange(3)]
             sent = signal.SIGSTOP if number % 6 == 5 else signal.SIGKILL
             os.kill(victim.pid, sent)
-            before = len(run.not_bit_exact)
+            before = len(run.progress.not_bit_exact)
             run.step()
             run.step()
-            wrong = "" if len(run.not_bit_exact) == before + 1 else "no restart was noted"
+            wrong = "" if len(run.progress.not_bit_exact) == before + 1 else "no restart was noted"
             yield f"{sent.name} {number}", wrong or out_of_order(run)
     finally:
         run.close()

@@ -7,9 +7,10 @@ from numpy.typing import NDArray
 
 from helpers import broken_envs
 from t3d import Config, ReplayBuffer, T3DError
-from t3d.play.collect import Collector, mean_noise
+from t3d.play.collect import Collector
 from t3d.play.envs import EnvMaker
 from t3d.play.evaluate import evaluate
+from t3d.play.explore import mean_noise
 from t3d.play.vector import Environments
 
 Array = NDArray[Any]

@@ -49,7 +49,7 @@ def test_side_by_side_they_play_as_each_plays_alone(repeat: int) -> None:
     together.reset()
     alone = [EnvMaker("Hopper-v5", config).make() for _ in range(3)]
     for index, env in enumerate(alone):
-        env.reset(seed=together._seed(index))
+        env.reset(seed=together.episode_seed(index))
     draw, ended = np.random.default_rng(0), 0
     for _ in range(60):
         action = draw.uniform(together.low, together.high, (3, 3)).astype(np.float32)
@@ -62,7 +62,7 @@ def test_side_by_side_they_play_as_each_plays_alone(repeat: int) -> None:
             assert truncated == steps.truncated[index]
             if terminated or truncated:
                 ended += 1
-                shown, _ = env.reset(seed=together._seed(index))
+                shown, _ = env.reset(seed=together.episode_seed(index))
             assert np.array_equal(shown, together.state[index])
     assert ended > 3
 

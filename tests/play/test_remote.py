@@ -24,8 +24,9 @@ from t3d.config import Config
 from t3d.play.envs import EnvMaker, EnvSource, env_name
 from t3d.remote import cluster as clusters
 from t3d.remote.collectors import Collectors
-from t3d.run.folder import Record, RunFolder
+from t3d.run.folder import RunFolder
 from t3d.run.loop import Run
+from t3d.run.watchers import Watcher
 
 # One cluster for all of this file, in one process.
 pytestmark = [
@@ -93,7 +94,7 @@ def test_in_step_it_is_the_local_run_to_the_bit(
     assert same_bits(tmp_path / "here", tmp_path / "stopped")
 
 
-class Ticks:
+class Ticks(Watcher):
     """Keeps, after every step, how many steps and updates there were."""
 
     def __init__(self, run: Run) -> None:
@@ -101,16 +102,9 @@ class Ticks:
         self.steps: list[int] = []
         self.updates: list[int] = []
 
-    def tick(self, step: int) -> None:
-        self.run.finish()
+    def on_step(self, step: int) -> None:
         self.steps.append(step)
         self.updates.append(self.run.agent.updates)
-
-    def record(self, record: Record) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 def start(folder: Path, env: EnvSource = "Pendulum-v1", **knobs: Any) -> Run:
@@ -188,8 +182,8 @@ def test_a_killed_collector_and_a_killed_node_cost_no_more_than_their_episodes(
         assert run.memory.added == collectors.steps
         assert run.agent.updates == collectors.steps - config.random_steps
         assert (np.diff(ticks.steps) <= 1).all()
-        assert run.best_mean is not None
-        assert run.best_mean > -300
+        assert run.progress.best_mean is not None
+        assert run.progress.best_mean > -300
     news = list(RunFolder(tmp_path / "run").metrics("collectors"))
     dead = [record for record in news if "was lost" in record["why"]]
     assert dead[0]["collector"] == 0
@@ -213,7 +207,7 @@ def test_an_environment_that_breaks_stops_the_run_and_loses_nothing(
     knobs = {"collectors": 2, "staleness": staleness, "ray": at, "steps": 400}
     with closing(start(tmp_path / "run", env, **knobs)) as run:
         assert isinstance(run.collector, Collectors)
-        with pytest.raises(T3DError, match=r"raised .*out of order.*go on with: t3d resume"):
+        with pytest.raises(T3DError, match=r"raised .*out of order.*resume with: t3d resume"):
             run.loop()
         assert 30 in run.collector.received.tolist()  # all that was good, whoever is slow
         assert inspect(tmp_path / "run")["step"] == run.memory.added == run.collector.steps

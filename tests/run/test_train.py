@@ -278,7 +278,7 @@ def test_an_endless_episode_is_found_out(tmp_path: Path, monkeypatch: pytest.Mon
             return *super().step(action)[:3], False, {}
 
     monkeypatch.setattr("t3d.play.evaluate._ENDLESS", 500)
-    with pytest.raises(t3d.T3DError, match="has 500 steps and goes on; set --max-episode-steps"):
+    with pytest.raises(t3d.T3DError, match="has 500 steps and no end; set --max-episode-steps"):
         tiny(tmp_path / "run", env=Endless, max_episode_steps=0)
 
 
@@ -306,7 +306,7 @@ def test_damaged_files_are_named_and_left_as_they_are(tmp_path: Path) -> None:
         t3d.resume(run, steps=90, quiet=True)
     metrics.write_bytes(lines)
 
-    assert t3d.inspect(run)["checkpoints"]["step-000000000060"]["whole"]
+    assert t3d.inspect(run)["checkpoints"]["step-000000000060"]["valid"]
 
 
 @pytest.mark.parametrize(
@@ -350,7 +350,7 @@ def test_when_no_checkpoint_is_whole_every_damaged_file_is_named(tmp_path: Path)
     tiny(tmp_path / "run")
     for checkpoint in RunFolder(tmp_path / "run").all_checkpoints():
         (checkpoint / "agent.safetensors").write_bytes(b"")
-    with pytest.raises(t3d.T3DError, match=r"no checkpoint of .* is whole: .*60.*damaged.*; .*40"):
+    with pytest.raises(t3d.T3DError, match=r"no checkpoint of .* is valid: .*60.*damaged.*; .*40"):
         t3d.resume(tmp_path / "run", steps=90, quiet=True)
 
 
@@ -437,7 +437,7 @@ def test_a_damaged_piece_is_not_passed_on(tmp_path: Path, monkeypatch: pytest.Mo
     piece.write_bytes(piece.read_bytes()[:-1] + b"!")
     t3d.resume(run, steps=80, quiet=True)
     found = t3d.inspect(run)["checkpoints"]
-    assert all(state["whole"] for state in found.values()), found
+    assert all(state["valid"] for state in found.values()), found
 
 
 def test_an_error_while_the_disk_is_full_lets_the_folder_go(
@@ -446,7 +446,7 @@ def test_an_error_while_the_disk_is_full_lets_the_folder_go(
     def full(*given: Any) -> None:
         raise t3d.T3DError("metrics.jsonl cannot be written: No space left on device")
 
-    monkeypatch.setattr("t3d.run.folder.MetricsFile.write", full)
+    monkeypatch.setattr("t3d.run.records.MetricsFile.write", full)
     with pytest.raises(t3d.T3DError, match="No space left"):
         tiny(tmp_path / "run")
     monkeypatch.undo()
@@ -474,9 +474,7 @@ def test_what_does_not_fit_on_the_disk_is_refused_before_the_run(
 ) -> None:
     free = shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: free)
-    with pytest.raises(
-        t3d.T3DError, match=r"what this run keeps may take .* kB and .* has 1 kB; free some"
-    ):
+    with pytest.raises(t3d.T3DError, match=r"this run may take .* kB and .* has 1 kB; free some"):
         tiny(tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -484,12 +482,12 @@ def test_what_does_not_fit_on_the_disk_is_refused_before_the_run(
 def test_a_memory_that_does_not_fit_is_refused_with_the_largest_that_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("t3d.run.loop.available_memory", lambda: 10_000_000)
+    monkeypatch.setattr("t3d.run.build.available_memory", lambda: 10_000_000)
     with pytest.raises(t3d.T3DError) as refused:
         tiny(tmp_path / "run", capacity=10**6, steps=10**6)
     said = str(refused.value)
     assert "would take 28 MB; 10 MB of RAM is free" in said
-    assert "take --capacity 321428 or less, or --replay-on-disk" in said
+    assert "use --capacity 321428 or less, or --replay-on-disk" in said
     assert not (tmp_path / "run").exists()
     # What is not going to be filled needs no room, and a file needs no RAM.
     tiny(tmp_path / "short", capacity=10**6)

@@ -18,7 +18,8 @@ from helpers.runs import TINY, metrics_without_time, same_bits, t3d_process
 from t3d import Config, T3DError
 from t3d.cli.main import main
 from t3d.presets import read
-from t3d.run.folder import Lock, RunFolder, alone
+from t3d.run.folder import RunFolder
+from t3d.run.lock import Lock, alone
 from t3d.show.terminal import PatientConsole
 from t3d.show.tuning import TuningWatcher, draw
 from t3d.study.tune import Plan, Result, _take, choose, importances, open_study, results, search

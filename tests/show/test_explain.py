@@ -47,7 +47,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def learned(run: Path) -> tuple[T3D, ReplayBuffer]:
     """Agent and memory of a run, just before the page's first update."""
     folder = RunFolder.open(run)
-    whole = checkpoint.newest_whole(folder)
+    whole = checkpoint.newest_valid(folder)
     assert whole is not None
     agent = T3D.load(whole.path / "agent.safetensors")
     config = folder.config()

@@ -16,7 +16,8 @@ import pytest
 import t3d
 from helpers.runs import TINY
 from t3d.cli.main import main
-from t3d.run.folder import Lock, RunFolder
+from t3d.run.folder import RunFolder
+from t3d.run.lock import Lock
 from t3d.show.report import _verdict, report_data, version
 
 HOSTILE = '<img src=x onerror="alert(1)"></script><b>"&amp;\''

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 from t3d.base.errors import BadInput
 from t3d.cli import say
@@ -41,7 +40,7 @@ def inspect(words: list[str]) -> int:
         print("bit-exact" if facts["bit_exact"] else f"not bit-exact: {why}")
         print(f"digest {facts['digest']}")
     for name, file in facts["checkpoints"].items():
-        print(f"  {name}  {'valid, ' + size(file['bytes']) if file['whole'] else file['why']}")
+        print(f"  {name}  {'valid, ' + size(file['bytes']) if file['valid'] else file['why']}")
     if step is not None and not facts["training"] and not facts["finished"]:
         print(f"resume with: {say.t3d()} resume {RunFolder(typed.run)}")
     return 0
@@ -79,8 +78,12 @@ def record(words: list[str]) -> int:
     typed = parse(Command("record", f"{record.__doc__}", RUN, {"options": options}), words)
     if typed.seed < 0:
         raise BadInput(f"seed is {typed.seed}; expected at least 0")
-    out = Path(typed.out or Path(typed.run) / "episode")
-    files, total = record_video(typed.run, out, typed.seed, typed.agent)
+    from t3d.run.folder import RunFolder
+    from t3d.show.pictures import record_video
+
+    folder = RunFolder.open(typed.run)
+    out = Path(typed.out or folder.path / "episode")
+    files, total = record_video(folder, out, typed.seed, typed.agent)
     print(f"return {total:,.2f}")
     print(*files, sep="\n")
     return 0
@@ -95,15 +98,3 @@ def plot(words: list[str]) -> int:
     default = Path(typed.runs[0]) / "curve" if len(typed.runs) == 1 else Path("runs") / "curves"
     print(*plots.plot(typed.runs, Path(typed.out or default)), sep="\n")
     return 0
-
-
-def record_video(run: str | Path, out: Path, seed: int, which: Any) -> tuple[list[Path], float]:
-    """Record an episode of a run's agent: the files, and the return."""
-    from t3d.api import load
-    from t3d.play.envs import EnvMaker
-    from t3d.run.folder import RunFolder
-    from t3d.show import video
-
-    config = RunFolder.open(run).config()
-    policy = load(run, which=which).select_action
-    return video.record(policy, EnvMaker(config.env, config), out, seed)

@@ -12,7 +12,7 @@ from t3d.base.knobs import flag
 from t3d.cli import say
 from t3d.cli.knobs import read_knobs
 from t3d.cli.options import Command, Option, parse, whole
-from t3d.cli.runs import JSON, RUN, record_video
+from t3d.cli.runs import JSON, RUN
 from t3d.cli.studies import train_sweep
 from t3d.config import Config
 from t3d.presets import PRESETS, resolve
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from t3d.api import Outcome
+    from t3d.run.folder import RunFolder
 
 _VIDEO = Option("video", "record a video of an episode at the end", True)
 
@@ -126,78 +127,34 @@ def _train_seeds(seeds: int, preset: str, config: Config, out: str | None) -> in
 
 def end_training(outcome: "Outcome", console: "Console", video: bool) -> int:
     """Score the best agent, write the run's pictures, and say what to type next."""
-    from t3d.run.agents import evaluate as play
-    from t3d.run.agents import keep_score
-    from t3d.show import terminal
+    from t3d.run.finish import finish
+    from t3d.show import progress
+    from t3d.show.pictures import pictures
 
-    folder, run, t3d = outcome.folder, outcome.folder.path, say.t3d()
-
-    def tell(text: str) -> None:
-        terminal.say(console, text)
-
+    folder, tell = outcome.folder, progress.speaker(console)
+    resume = f"{say.t3d()} resume {folder}"
     if outcome.signal is not None:
-        tell(f"Stopped and saved. Resume with: {t3d} resume {folder}")
+        tell(f"Stopped and saved. Resume with: {resume}")
         return 128 + outcome.signal
     try:
-        score = play(run)
+        finished = finish(folder, pictures(video, notice=tell))
     except KeyboardInterrupt:
-        tell(
-            "Training is finished and saved; scoring was interrupted."
-            f" To score the agent: {t3d} resume {folder}"
-        )
+        if folder.score() is None:
+            what = "Training is finished and saved; scoring was interrupted."
+            tell(f"{what} To score the agent: {resume}")
         return 130
-    *_, last = folder.metrics("evaluation")
-    try:
-        keep_score(folder, score)
-    except T3DError as error:
-        tell(f"the score is not saved: {error}")
-    which = f"best agent (of step {last['best_step']:,})"
-    tell(f"Score: {score.mean:,.1f} ± {score.std:,.1f}, {which}, 10 test episodes (seed 0)")
-    tell(f"  run    {run}")
-    _write_pictures(run, console, video)
-    _say_what_next(outcome, console)
+    progress.conclude(folder, finished, console)
+    _say_what_next(folder, console)
     return 0
 
 
-def _write_pictures(run: Path, console: "Console", video: bool) -> None:
-    """The curve, a video if wanted, and the report; one that fails is named, and no more."""
-    from t3d.show import terminal
-
-    def curve() -> Path:
-        from t3d.show import plots
-
-        return plots.plot([run], run / "curve")[0]
-
-    def film() -> Path:
-        terminal.say(console, "  recording a video; Ctrl-C to skip it ...")
-        return record_video(run, run / "episode", 0, "best")[0][0]
-
-    def report() -> Path:
-        from t3d.show.report import report
-
-        return report([run], run / "report.html")
-
-    pictures = {"curve": curve} | ({"video": film} if video else {}) | {"report": report}
-    for name, write in pictures.items():
-        try:
-            line = str(write())
-        except T3DError as error:
-            line = f"none: {error}"
-        except KeyboardInterrupt:
-            if name != "video":
-                raise
-            line = "none: stopped"
-        terminal.say(console, f"  {name:<6} {line}")
-
-
-def _say_what_next(outcome: "Outcome", console: "Console") -> None:
+def _say_what_next(folder: "RunFolder", console: "Console") -> None:
     """Commands to try on a finished run."""
     from t3d.run.folder import RunFolder
     from t3d.show import terminal
     from t3d.show.check import known_for
 
-    folder, t3d = outcome.folder, say.t3d()
-    config = folder.config()
+    t3d, config = say.t3d(), folder.config()
     commands = {
         f"{t3d} explain {folder}": "one of its updates, step by step, in the browser",
         f"{t3d} eval {folder} --episodes 100": "more episodes, for a more precise score",

@@ -20,9 +20,11 @@ from numpy.typing import ArrayLike
 from t3d.base.errors import BadInput, BrokenEnvironment, T3DError
 from t3d.base.numbers import Array
 from t3d.base.randomness import generator, generator_state, set_generator_state
-from t3d.play.collect import Collector, Episode, Memory, News, Policy
+from t3d.play.collect import Collector
+from t3d.play.collecting import Episode, Memory
+from t3d.play.collecting import Event as News
 from t3d.play.envs import EnvMaker, GuardedEnv, Spaces
-from t3d.play.evaluate import Score, evaluate
+from t3d.play.evaluate import Policy, Score, evaluate
 from t3d.play.vector import Environments
 from t3d.remote import cluster
 
@@ -185,8 +187,8 @@ class Station:
             player.load_weights(weights)
             self._version = number
         if streams:
-            set_generator_state(collector.random_actions, streams[0])
-            set_generator_state(collector.exploration, streams[1])
+            set_generator_state(collector.exploration.random_actions, streams[0])
+            set_generator_state(collector.exploration.gaussian, streams[1])
         shape = (count, self._config.num_envs)
         states = np.empty((count + 1, *collector.state.shape), collector.state.dtype)
         action = np.zeros((*shape, len(collector.environments.low)), np.float32)
@@ -213,7 +215,7 @@ class Station:
                 if terminated[t, env] or truncated[t, env]:
                     final[t, env] = after[row]
             episodes.append(ended)
-            news.append(collector.take_news())
+            news.append(collector.take_events())
             states[t + 1] = collector.state
         sequence, self._next = self._next, self._next + done
         return Parcel(
@@ -230,8 +232,8 @@ class Station:
             news=news,
             episode=collector.environments.episode.copy(),
             streams=(
-                generator_state(collector.random_actions),
-                generator_state(collector.exploration),
+                generator_state(collector.exploration.random_actions),
+                generator_state(collector.exploration.gaussian),
             ),
             seconds=time.monotonic() - started,
             broken=broken,
@@ -532,7 +534,19 @@ class Collectors:
                 request.since = math.inf
                 self._ray.kill(self._actors[request.collector], no_restart=False)
 
-    def evaluate(
+    def evaluate(self, policy: Policy, env: GuardedEnv, stop: Callable[[], bool]) -> Score:
+        """Play the config's evaluation episodes on the collectors, or in `env` if one is lost."""
+        episodes, seed, discount = (
+            self.config.eval_episodes,
+            self.config.seed,
+            self.config.discount,
+        )
+        score = self._evaluate(episodes, seed, discount, stop)
+        if score is None:
+            score = evaluate(policy, env, range(episodes), seed, discount=discount, stop=stop)
+        return score
+
+    def _evaluate(
         self, episodes: int, seed: int, discount: float, stop: Callable[[], bool]
     ) -> Score | None:
         """Share noiseless episodes out among the collectors; None if one was lost, or on `stop`."""
@@ -614,12 +628,12 @@ class Collectors:
         facts["text"] = text
         self._news.append(News("collectors", facts, text))
 
-    def take_news(self) -> list[News]:
+    def take_events(self) -> list[News]:
         """What happened to collectors and environments since this was asked last."""
         news, self._news = self._news, []
         return news
 
-    def measured(self) -> dict[str, float]:
+    def measures(self) -> dict[str, float]:
         """How old policies were when what they played was stored, in steps, since the last time."""
         lags, self._lags = self._lags, []
         if not lags:  # as in step

@@ -21,7 +21,8 @@ from t3d.config import Config
 from t3d.learn.engines import agent_class
 from t3d.learn.replay.memory import Batch, ReplayBuffer
 from t3d.learn.t3d import T3D
-from t3d.run.folder import Record, RunFolder, versions
+from t3d.run.folder import RunFolder, versions
+from t3d.run.records import Json
 
 
 def broken(measured: Mapping[str, SupportsFloat]) -> str:
@@ -40,7 +41,7 @@ def broken_weights(agent: T3D) -> str:
     return ""
 
 
-def write_bundle(folder: RunFolder, agent: T3D, memory: ReplayBuffer, about: Record) -> Path:
+def write_bundle(folder: RunFolder, agent: T3D, memory: ReplayBuffer, about: Json) -> Path:
     """Keep what broke: the agent, and the batch and noise that it learned from last."""
     path = folder.path / f"broken-step-{about['step']}"
     path.mkdir(exist_ok=True)
@@ -85,7 +86,7 @@ def saturation(agent: T3D, memory: ReplayBuffer) -> float:
 
 
 def warnings(
-    agent: T3D, memory: ReplayBuffer, config: Config, measured: Record
+    agent: T3D, memory: ReplayBuffer, config: Config, measured: Json
 ) -> Iterable[tuple[str, str]]:
     """What does not look right, each with a name, in plain words and with what to try."""
     share = measured["saturation"]

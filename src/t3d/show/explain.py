@@ -25,8 +25,10 @@ from t3d.learn.replay.memory import ReplayBuffer
 from t3d.learn.t3d import T3D
 from t3d.play.envs import EnvMaker
 from t3d.run import checkpoint
+from t3d.run.build import memory_for
 from t3d.run.folder import Record, RunFolder, versions
-from t3d.run.loop import Run, memory_for
+from t3d.run.loop import Run
+from t3d.run.watchers import Watcher
 from t3d.show.html import numbers, packed, write_page
 from t3d.show.terminal import TerminalWatcher, say
 from t3d.show.trace import Change, Traced, step_lines, trace
@@ -69,23 +71,20 @@ def explain(run: str | Path | None, out: Path, console: Console) -> Path:
     return write_page(out, "explain", page_data(agent, memory, about, stages))
 
 
-class _Snapshots:
+class _Snapshots(Watcher):
     """Keeps the agent as it was at some steps."""
 
-    def __init__(self, agent: T3D, at: dict[int, str]) -> None:
-        self._agent, self._at = agent, at
+    def __init__(self, at: dict[int, str]) -> None:
+        self._at = at
         self.taken: dict[str, T3D] = {}
-        self.tick(0)
 
-    def tick(self, step: int) -> None:
+    def on_start(self, run: Run) -> None:
+        self._run = run
+        self.on_step(0)
+
+    def on_step(self, step: int) -> None:
         if step in self._at:
-            self.taken[self._at[step]] = copy.deepcopy(self._agent)
-
-    def record(self, record: Record) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
+            self.taken[self._at[step]] = copy.deepcopy(self._run.agent)
 
 
 def _trained(console: Console) -> tuple[T3D, ReplayBuffer, dict[str, T3D]]:
@@ -100,10 +99,10 @@ def _trained(console: Console) -> tuple[T3D, ReplayBuffer, dict[str, T3D]]:
                 // 100: f"{share} % of training, step {share * TINY.steps // 100:,}"
                 for share in (0, 10, 100)
             }
-            snapshots = _Snapshots(run.agent, at)
+            snapshots = _Snapshots(at)
             run.watchers.append(snapshots)
             if not console.quiet:
-                run.watchers.append(TerminalWatcher(console, run.config))
+                run.watchers.append(TerminalWatcher(console))
             run.loop()
             return run.agent, run.memory, snapshots.taken
 
@@ -115,7 +114,7 @@ def _loaded(path: str | Path) -> tuple[T3D, ReplayBuffer, Record]:
     if config.policy_freq > _MOST_DELAY:
         raise BadInput(f"policy_freq is {config.policy_freq}; explain takes up to {_MOST_DELAY}")
     while True:
-        whole = checkpoint.newest_whole(folder)
+        whole = checkpoint.newest_valid(folder)
         if whole is None:
             raise BadInput(f"{path} has no checkpoint yet; let it train to its first")
         try:

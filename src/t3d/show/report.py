@@ -14,7 +14,8 @@ import numpy as np
 from t3d.base.errors import BadInput, T3DError
 from t3d.config import Config
 from t3d.presets import resolve
-from t3d.run.folder import Record, RunFolder, finite, is_locked
+from t3d.run.folder import Record, RunFolder, finite
+from t3d.run.lock import is_locked
 from t3d.show import plots
 from t3d.show.html import write_page
 

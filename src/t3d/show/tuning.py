@@ -8,7 +8,10 @@ from typing import Any
 from rich.console import Console
 from rich.status import Status
 
+from t3d.run import records
 from t3d.run.folder import Record
+from t3d.run.loop import Run
+from t3d.run.watchers import Watcher
 from t3d.show import plots
 from t3d.show.terminal import clock, say
 from t3d.study.tune import Plan, Result, best_of
@@ -16,7 +19,7 @@ from t3d.study.tune import Plan, Result, best_of
 _PLAIN_EVERY = 60.0  # seconds between lines about a trial, where there is no terminal
 
 
-class TuningWatcher:
+class TuningWatcher(Watcher):
     """A line for every trial that ended and, on a terminal, one about the trial that goes on."""
 
     def __init__(self, console: Console, plan: Plan, found: Sequence[Result]) -> None:
@@ -39,7 +42,7 @@ class TuningWatcher:
             self._status.start()
         return self
 
-    def tick(self, step: int) -> None:
+    def on_step(self, step: int) -> None:
         """Say where the trial is, but not more often than somebody looks."""
         self._share = step / self._plan.base.steps
         now = time.monotonic()
@@ -53,12 +56,12 @@ class TuningWatcher:
         else:
             say(self._console, line)
 
-    def record(self, record: Record) -> None:
+    def on_record(self, record: records.Record) -> None:
         """Remember an evaluation."""
-        if record["kind"] == "evaluation":
-            self._evaluation = f", evaluation {record['mean']:,.1f}"
+        if isinstance(record, records.Evaluation):
+            self._evaluation = f", evaluation {record.mean:,.1f}"
 
-    def close(self) -> None:
+    def on_end(self, run: Run) -> None:
         """The trial is over, for now."""
         self._share = 0.0
         if self._status:

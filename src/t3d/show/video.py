@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from t3d.base.errors import BadInput, CannotWrite
 from t3d.base.randomness import derived_seed
-from t3d.play.collect import Policy
 from t3d.play.envs import EnvMaker, GuardedEnv, missing_extra
+from t3d.play.evaluate import Policy
 
 _GIF_SIDE = 240  # pixels; a GIF is for a README, the mp4 for a close look
 _GIF_SPEED = 20  # frames per second

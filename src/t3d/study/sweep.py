@@ -33,7 +33,8 @@ from t3d.play.envs import EnvMaker
 from t3d.presets import resolve, train_command
 from t3d.remote.cluster import last_line
 from t3d.run import checkpoint
-from t3d.run.folder import Record, RunFolder, is_locked, safe_name
+from t3d.run.folder import Record, RunFolder, safe_name
+from t3d.run.lock import is_locked
 from t3d.study.cell import STOPPED, attempt
 
 _MOST_CELLS = 10_000

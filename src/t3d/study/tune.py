@@ -21,15 +21,20 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from t3d.base import files
-from t3d.base.errors import BadInput, CannotWrite, Diverged, T3DError
+from t3d.base.errors import BadInput, BrokenWatcher, CannotWrite, Diverged
 from t3d.base.randomness import derived_seed
 from t3d.base.text import did_you_mean
 from t3d.config import Config, Span, knob_types, knobs_of, search_ranges
 from t3d.play.envs import EnvMaker
 from t3d.presets import Preset, to_toml
 from t3d.run import checkpoint
-from t3d.run.folder import Record, RunFolder, alone, is_locked
-from t3d.run.loop import Run, Watcher
+from t3d.run.folder import Record, RunFolder
+from t3d.run.lock import alone, is_locked
+from t3d.run.loop import Run
+from t3d.run.records import Evaluation
+from t3d.run.records import Record as TypedRecord
+from t3d.run.session import open_run, train_to_end
+from t3d.run.watchers import Watcher
 
 try:
     import optuna
@@ -118,7 +123,7 @@ def open_study(plan: Plan) -> optuna.Study:
     if used and not (out / ".folder").is_file():
         raise BadInput(f"{out} exists and is not of a search; choose another with --out")
     if not used:  # whatever is wrong with the environment or a knob is said now
-        Run(EnvMaker(plan.base.env, plan.base), RunFolder(out)).let_go()
+        Run(EnvMaker(plan.base.env, plan.base), RunFolder(out)).close()
     try:
         storage = None if local else _connect(plan)
         out.mkdir(parents=True, exist_ok=True)
@@ -205,8 +210,7 @@ def search(
                     study.tell(trial, _value(plan.folder(trial.number)))
             if run is not None:
                 with closing(run):
-                    run.watchers.append(watch(trial.number))
-                    _play(study, trial, run, stop)
+                    _play(study, trial, run, watch(trial.number), stop)
             told()
     except _STORAGE_ERRORS as error:
         again = "start the command again when it can, and it goes on"
@@ -244,15 +248,15 @@ def _run_of(plan: Plan, trial: optuna.Trial, waiting: Callable[[], None]) -> Run
     found = {name: _suggest(plan, trial, name) for name in plan.searched}
     config = dataclasses.replace(plan.base, **_knobs(found))
     folder = plan.folder(trial.number)
-    if not folder.path.exists():
-        return Run.start(EnvMaker(config.env, config), folder, plan.about, waiting)
-    there = folder.config()
-    here = {name: getattr(there, name) for name in _HERE}
-    if dataclasses.replace(config, **here) != there:
-        raise BadInput(f"{folder.path} is a run of something else; choose another with --out")
-    if checkpoint.has_finished(folder, config.steps):
-        return None
-    return Run.resume(EnvMaker(there.env, there), folder, waiting)
+    if folder.path.exists():
+        started = folder.config()
+        local = {name: getattr(started, name) for name in _HERE}
+        if dataclasses.replace(config, **local) != started:
+            raise BadInput(f"{folder.path} is a run of something else; choose another with --out")
+        if checkpoint.has_finished(folder, config.steps):
+            return None
+        config = started
+    return open_run(EnvMaker(config.env, config), folder, plan.about, waiting)
 
 
 def _suggest(plan: Plan, trial: optuna.Trial, name: str) -> Any:
@@ -278,53 +282,53 @@ def _knobs(params: Record) -> Record:
     return params | {name: tuple(map(int, v.split())) for name, v in lists.items()}
 
 
-def _play(study: optuna.Study, trial: optuna.Trial, run: Run, stop: Callable[[], bool]) -> None:
-    """Train a trial's run, and tell the study what came of it, unless it was stopped."""
-    reporter = Reporter(trial, run)
+def _play(
+    study: optuna.Study,
+    trial: optuna.Trial,
+    run: Run,
+    progress: Watcher,
+    stop: Callable[[], bool],
+) -> None:
+    """Train a trial's run and tell the study its result, unless the run was stopped."""
+    pruning = Pruning(trial, run)
     try:
-        finished = run.loop(lambda: stop() or reporter.pruned)
-    except T3DError as error:
-        if not isinstance(error, Diverged):
-            raise  # no fault of the knobs: the environment, the disk ...
+        if not pruning.hopeless:
+            train_to_end(run, [progress, pruning], stop)
+    except Diverged:  # other failures are no fault of the knobs: the environment, the disk ...
         trial.set_user_attr("diverged", run.collector.steps)
         study.tell(trial, state=TrialState.PRUNED)
         return
+    except BrokenWatcher as error:
+        raise error.__cause__ if isinstance(error.__cause__, _STORAGE_ERRORS) else error from error
     # Told before the run's lock goes, or another process would take the trial.
-    if finished:
+    if run.finished:
         study.tell(trial, _value(run.folder))
-    elif reporter.pruned:
+    elif pruning.hopeless:
         study.tell(trial, state=TrialState.PRUNED)
 
 
-class Reporter:
-    """Reports a run's evaluations to its study, and asks whether it is worth going on."""
+class Pruning(Watcher):
+    """Reports a run's evaluations to its study, and stops a run that the study prunes."""
 
     def __init__(self, trial: optuna.Trial, run: Run) -> None:
         self._trial = trial
         self._steps = run.config.steps
-        before = trial.study.get_trials(deepcopy=False)[trial.number].intermediate_values
-        self._last = max(before, default=-1)  # a resumed run plays some evaluations again
-        self.pruned = self._last == run.evaluated_at and self._hopeless()
-        run.watchers.append(self)
+        reported = trial.study.get_trials(deepcopy=False)[trial.number].intermediate_values
+        self._last = max(reported, default=-1)  # a resumed run plays some evaluations again
+        self.hopeless = self._last == run.progress.evaluated_at and self._should_prune()
 
-    def tick(self, step: int) -> None:
-        """Nothing to do."""
-
-    def record(self, record: Record) -> None:
+    def on_record(self, record: TypedRecord) -> str | None:
         """Report an evaluation."""
-        step = record["step"]
-        if record["kind"] != "evaluation" or step < self._last:
-            return
-        if step > self._last:
-            self._trial.report(record["mean"], step)
-            self._last = step
-        self.pruned = self._hopeless()
+        if not isinstance(record, Evaluation) or record.step < self._last:
+            return None
+        if record.step > self._last:
+            self._trial.report(record.mean, record.step)
+            self._last = record.step
+        self.hopeless = self._should_prune()
+        return "below the median of the other trials" if self.hopeless else None
 
-    def _hopeless(self) -> bool:
+    def _should_prune(self) -> bool:
         return 0 <= self._last < self._steps and self._trial.should_prune()
-
-    def close(self) -> None:
-        """Nothing to do."""
 
 
 def _value(folder: RunFolder) -> float:
