@@ -25,8 +25,9 @@ from rich.console import Console
 
 import t3d
 from t3d.api import sweep
+from t3d.base.knobs import flag
 from t3d.config import Config
-from t3d.presets import flag, train_command
+from t3d.presets import train_command
 from t3d.run.checkpoint import has_finished
 from t3d.run.folder import RunFolder
 from t3d.show.plots import NO_MATTER, Curve, evaluated

@@ -12,7 +12,7 @@ import pytest
 
 import t3d
 from helpers.runs import TINY, read_json
-from t3d.cli.main import _parse_knobs
+from t3d.cli.knobs import read_knobs
 from t3d.config import Config
 from t3d.presets import resolve, train_command
 from t3d.run.agents import keep_score
@@ -32,7 +32,7 @@ def typed(line: str) -> Config:
     """The config of a `t3d train` command."""
     words = shlex.split(line)
     assert words[:2] == ["t3d", "train"]
-    return _parse_knobs(words[2:], "train", "")[2]
+    return read_knobs("train", "", [], words[2:]).config
 
 
 @pytest.fixture

@@ -711,7 +711,7 @@ def signals(count: int, folder: Path) -> Iterator[Case]:
         wrong = ""
         if trainer.returncode != 128 + sent or err:
             wrong = f"exit {trainer.returncode}: {err}"
-        elif "Stopped and saved. Go on with:" not in out or t3d.inspect(run)["step"] is None:
+        elif "Stopped and saved. Resume with:" not in out or t3d.inspect(run)["step"] is None:
             wrong = "not saved"
         elif not t3d.inspect(run)["bit_exact"]:
             wrong = "an environment was restarted"

@@ -13,8 +13,8 @@ import optuna
 import pytest
 
 import t3d
+from helpers.commands import TINY_FLAGS, wait_for_step
 from helpers.runs import TINY, metrics_without_time, same_bits, t3d_process
-from system.test_cli import TINY_FLAGS, wait_for_step
 from t3d import Config, T3DError
 from t3d.cli.main import main
 from t3d.presets import read
@@ -109,7 +109,7 @@ def test_a_study_that_is_stopped_goes_on_to_the_same_end(
     out, _ = tuner.communicate(timeout=300)
     assert tuner.returncode == code
     if sent == signal.SIGTERM:
-        assert f"Go on with: t3d {' '.join(words)} {stopped}" in out
+        assert f"Resume with: t3d {' '.join(words)} {stopped}" in out
     assert [trial.state.name for trial in trials(stopped)] == ["COMPLETE", "RUNNING"]
     reached = RunFolder(stopped / "trial-0001").newest_checkpoint()
     assert reached is not None
@@ -221,7 +221,7 @@ def test_trials_that_diverge_do_not_end_the_study(
     out, err = capsys.readouterr()
     assert out.count("diverged at step") == 2
     assert err.count("\n") == 1
-    assert "none of 2 trials came to its end" in err
+    assert "none of 2 trials finished" in err
 
 
 def test_a_broken_environment_ends_the_study_and_the_trial_can_go_on(

@@ -429,7 +429,7 @@ def test_a_real_run_is_checked_by_command(
     count = len(known_for(resolve("Pendulum-v1")[1]).returns)
     said = capsys.readouterr().out
     assert "t3d check run " in said
-    assert f"is it normal? beside {count} known runs" in said
+    assert f"is it normal? compared with {count} known runs" in said
     code = main(["check", "run"])
     sentence, *rest = capsys.readouterr().out.splitlines()
     assert sentence.startswith("Pendulum-v1, seed 0, at step 5,000 of 5,000: ")

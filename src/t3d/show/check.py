@@ -16,7 +16,7 @@ import numpy as np
 from t3d.base import files
 from t3d.base.errors import BadInput
 from t3d.base.numbers import Array
-from t3d.config import Config
+from t3d.config import Config, knobs_of
 from t3d.run.folder import Record, RunFolder, finite
 from t3d.show import plots
 from t3d.show.compare import COLOURS
@@ -27,8 +27,9 @@ _FEWEST = 3  # runs that make a band
 _T = np.array([4.302653, 3.182446, 2.776445, 2.570582, 2.446912, 2.364624, 2.306004, 2.262157])
 _LEAST_SD = 0.01  # of the mean curve's range: where all runs reach the same, a point is no alarm
 # Knobs that leave the curve as it is, or that say where it has points.
-_NO_MATTER = plots.NO_MATTER | {"eval_every", "env_deadline", "env_restarts", "replay_on_disk"}
-_OTHER_TASK = ("pixels", "action_repeat", "max_episode_steps")  # steps and returns are others
+_NO_MATTER = plots.NO_MATTER | {"eval_every"}
+# Knobs that change what a step and a return are.
+_OTHER_TASK = sorted(knobs_of("task") - {"env", "seed", "steps"})
 DECIMALS = 3  # of a known evaluation
 _TELLING = 3  # different evaluations by which a known run is recognised
 _PACKAGES = ("t3d", "gymnasium", "mujoco", "box2d")  # whose versions may move a curve

@@ -9,6 +9,7 @@ import numpy as np
 
 from t3d.base.errors import BadInput, CannotWrite
 from t3d.base.numbers import Array
+from t3d.config import knobs_of
 from t3d.run.folder import RunFolder, finite
 
 if TYPE_CHECKING:
@@ -39,11 +40,9 @@ class Curve:
         return low, high
 
 
-# Knobs that say what to write and where to compute, and leave the curve as it is.
-NO_MATTER = {
-    *("env", "seed", "steps", "log_every", "checkpoint_every", "keep_checkpoints"),
-    *("env_backend", "engine", "device", "threads", "overlap", "ray", "collector_cpus"),
-}
+# Knobs that leave the curve as it is. When and how long to evaluate decides what it shows.
+NO_MATTER = {"env", "seed", "steps"} | knobs_of("records", "machine")
+NO_MATTER -= {"eval_every", "eval_episodes"}
 
 
 Setting = tuple[tuple[str, Any], ...]

@@ -24,7 +24,7 @@ from t3d.base import files
 from t3d.base.errors import BadInput, BrokenWatcher, CannotWrite, Diverged
 from t3d.base.randomness import derived_seed
 from t3d.base.text import did_you_mean
-from t3d.config import Config, Span, knob_types, search_ranges
+from t3d.config import Config, Span, knob_types, knobs_of, search_ranges
 from t3d.play.envs import EnvMaker
 from t3d.presets import Preset, to_toml
 from t3d.run import checkpoint
@@ -47,7 +47,10 @@ except ModuleNotFoundError as error:
 
 _STORAGE_ERRORS = (SQLAlchemyError, optuna.exceptions.StorageInternalError)
 # Where to compute, which each machine decides for itself.
-_HERE = ("engine", "device", "threads", "ray", "collector_cpus")
+# Not what an environment needs, such as a process of its own: that goes with the preset.
+_HERE = knobs_of("machine") - {
+    *("env_backend", "env_deadline", "env_restarts", "overlap", "replay_on_disk")
+}
 _ENDED = (TrialState.COMPLETE, TrialState.PRUNED)
 _ENOUGH = 5  # finished trials, to say what mattered
 
