@@ -1,14 +1,15 @@
 import dataclasses
 import json
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import numpy as np
 import pytest
 
 from t3d import Config, T3DError
 from t3d.base.knobs import range_in_words
-from t3d.config import Span, search_ranges
+from t3d.config import SCOPES, Span, knob_types, knobs_of, search_ranges
 from t3d.presets import PRESETS, Preset, read, resolve, to_toml
 
 
@@ -50,13 +51,24 @@ def test_a_misspelt_knob_gets_the_nearest_name() -> None:
         Config.from_dict({"polcy_freq": 2})
 
 
-def test_every_knob_has_help() -> None:
+def test_every_knob_has_a_scope_and_help_that_names_its_choices() -> None:
     for field in dataclasses.fields(Config):
-        assert field.metadata["help"], field.name
+        assert field.metadata["scope"] in SCOPES
+        text = field.metadata["help"]
+        assert text, field.name
+        if get_origin(knob_types[field.name]) is Literal:
+            assert all(re.search(rf"\b{name}\b", text) for name in get_args(knob_types[field.name]))
     by_name = {field.name: field for field in dataclasses.fields(Config)}
     assert range_in_words(by_name["tau"]) == "above 0 and at most 1"
     assert range_in_words(by_name["seed"]) == "at least 0 and at most 4,294,967,295"
     assert range_in_words(by_name["env"]) == ""
+
+
+def test_knobs_are_found_by_scope() -> None:
+    assert knobs_of("memory") == {"capacity"}
+    assert {"threads", "device", "log_every"} <= knobs_of("machine", "records")
+    assert "tau" not in knobs_of("machine", "records")
+    assert knobs_of(*SCOPES) == set(knob_types)
 
 
 def test_a_config_survives_json() -> None:

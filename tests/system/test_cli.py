@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -336,11 +337,11 @@ def test_a_run_that_was_stopped_before_its_score_gets_it_by_resume(
 ) -> None:
     run = tmp_path / "run"
 
-    def stopped(run: Path) -> None:
+    def stopped(run: Path, **_: Any) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("t3d.run.agents.evaluate", stopped)
+        patched.setattr("t3d.run.finish.evaluate", stopped)
         assert main(["train", *TINY_FLAGS, "--run", str(run), "--no-video"]) == 130
     assert (
         f"scoring was interrupted. To score the agent: t3d resume {run}" in capsys.readouterr().out

@@ -91,9 +91,9 @@ def _number(field: "dataclasses.Field[Any]", kind: Any, value: Any) -> Any:
     return kind(value)
 
 
-def flag(knob: str, value: Any) -> str:
+def flag(name: str, value: Any) -> str:
     """A knob and its value as they are typed."""
-    name = knob.replace("_", "-")
+    name = name.replace("_", "-")
     if isinstance(value, bool):
         return f"--{name}" if value else f"--no-{name}"
     if isinstance(value, tuple):
