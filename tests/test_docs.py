@@ -3,7 +3,10 @@
 import dataclasses
 import re
 import runpy
+import sys
+from contextlib import closing
 from pathlib import Path
+from types import FrameType
 from typing import Any
 from xml.etree import ElementTree
 
@@ -12,7 +15,9 @@ import pytest
 import t3d
 from helpers.runs import TINY
 from t3d.config import Config
+from t3d.play.envs import EnvMaker
 from t3d.presets import PRESETS
+from t3d.run.loop import Run
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -127,6 +132,34 @@ def test_the_tree_in_the_readme_is_that_of_the_package() -> None:
             assert path.exists(), f"README's tree has {name}, which is not in {path.parent}"
     there = {f"{path.name}/" for path in package.iterdir() if (path / "__init__.py").exists()}
     assert there <= rooms, f"README's tree has no {there - rooms}"
+
+
+@pytest.mark.parametrize("engine", ["reference", "fused"])
+def test_a_step_crosses_the_files_that_are_listed(engine: str) -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    table = re.search(r"^\| \| files \|$(.+?)^$", text, re.M | re.S)
+    assert table
+    listed = set(re.findall(r"`(\w[\w/]+\.py)`", table[1]))
+    config = Config(engine=engine, **TINY | {"max_episode_steps": 0})  # type: ignore[arg-type]
+    crossed: set[str] = set()
+
+    def note(frame: FrameType, event: str, value: Any) -> None:
+        path = Path(frame.f_code.co_filename)
+        if path.is_relative_to(ROOT / "src/t3d"):
+            crossed.add(path.relative_to(ROOT / "src/t3d").as_posix())
+
+    with closing(Run.start(EnvMaker("Pendulum-v1", config))) as run:
+        while run.collector.steps < 25:  # beyond the random steps
+            run.step()
+        sys.settrace(note)
+        try:
+            run.step()
+        finally:
+            sys.settrace(None)
+    crossed = {file for file in crossed if not file.startswith("base/")}
+    assert not {file for file in crossed if not file.startswith("learn/fused/")} - listed
+    if engine == "reference":
+        assert not {file for file in listed if not file.startswith("learn/fused/")} - crossed
 
 
 def test_the_readme_is_read_in_one_sitting() -> None:
