@@ -34,14 +34,14 @@ from t3d.base.numbers import Array
 from t3d.base.randomness import generator
 from t3d.config import Config
 from t3d.show import plots
-from t3d.show.check import DECIMALS, Known, band, recent
-from t3d.show.plots import Curve
 from t3d.study import statistics
+from t3d.study.evaluations import Curve
+from t3d.study.known import DECIMALS, KnownRuns, band, recent
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
-KNOWN = ROOT / "src/t3d/show/curves.json"
+KNOWN = ROOT / "src/t3d/study/curves.json"
 MILESTONES = (100_000, 300_000, 1_000_000)
 PARTS = ("twins", "delay", "smoothing")
 PUBLISHED = json.loads((RESULTS / "published.json").read_text())
@@ -593,7 +593,7 @@ def trust_section() -> list[str]:
         config = Config.from_dict(runs[0]["config"])
         for row in range(len(runs)):
             others = np.delete(line.returns, row, axis=0)
-            known = Known(config, {}, line.step, dict(enumerate(others.tolist())))
+            known = KnownRuns(config, {}, line.step, dict(enumerate(others.tolist())))
             low, high = band(line.step, recent(line.step, known.at(line.step)))
             mine = recent(line.step, line.returns[row])
             outside = ((mine < low) | (mine > high))[line.step >= known.first]

@@ -4,7 +4,7 @@ import dataclasses
 import shlex
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,34 +12,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rich.console import Console
 
 from t3d.base import files
-from t3d.base.errors import BadInput, T3DError
-from t3d.base.machine import cores
+from t3d.base.errors import T3DError
 from t3d.config import Config
 from t3d.learn.t3d import T3D
 from t3d.play.envs import EnvMaker, EnvSource, GuardedEnv, env_name
 from t3d.presets import resolve
-from t3d.remote.cluster import connect
 from t3d.run import checkpoint, doctor
 from t3d.run.agents import evaluate as evaluate
 from t3d.run.agents import load as load
-from t3d.run.folder import Lock, Record, RunFolder, is_locked, versions
+from t3d.run.folder import Record, RunFolder, is_locked, versions
 from t3d.run.loop import Run, StopSignal
 from t3d.run.tensorboard import TensorBoard
-from t3d.show.sweep import SweepWatcher
+from t3d.show.sweep import sweep as sweep
 from t3d.show.terminal import PatientConsole, TerminalWatcher, say
-from t3d.study.sweep import (
-    Cell,
-    Process,
-    Spec,
-    Task,
-    Worker,
-    begin_folder,
-    cells_of,
-    check,
-    see_what_is_done,
-    share,
-)
-from t3d.study.sweep import run as run_cells
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -215,44 +200,6 @@ def about(preset: str, command: str | None = None) -> Record:
 
 def _command() -> str:
     return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-
-
-class Swept(NamedTuple):
-    """How a sweep ended."""
-
-    cells: list[Cell]
-    signal: int | None  # the signal that stopped it; None if every cell has ended
-
-
-def sweep(spec: Spec, out: Path, jobs: int | None, address: str | None, console: Console) -> Swept:
-    """Train every cell that is not finished, as processes here or on a Ray cluster."""
-    cells = cells_of(spec, out)
-    check(cells, spec, elsewhere=address is not None)
-    with ExitStack() as last_first:
-        ray, room = None, cores()
-        if address is not None:
-            ray, disconnect = connect(address, room)
-            last_first.callback(disconnect)
-            room = int(ray.cluster_resources().get("CPU", 0))
-        jobs = share(cells, spec, room, jobs)
-        threads = max(cell.config.threads for cell in cells)
-        if ray and threads > room:  # it would wait for them for ever
-            raise BadInput(f"threads is {threads}; the cluster at {address} has {room} CPUs")
-        begin_folder(out, spec)
-        last_first.callback(Lock(RunFolder(out)).release)
-
-        def begin(cell: Cell) -> Worker:
-            return Task(ray, cell) if ray else Process(cell)
-
-        def stopping() -> None:
-            say(console, "stopping, every cell saves; once more to quit at once")
-
-        with StopSignal(stopping).caught() as stop:
-            watcher = SweepWatcher(console, cells, jobs)
-            last_first.callback(watcher.close)
-            see_what_is_done(cells, stop)
-            run_cells(cells, jobs, begin, stop, watcher.look)
-        return Swept(cells, stop.number)
 
 
 def inspect(path: str | Path) -> Record:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from t3d.config import Config
 from t3d.run.folder import RunFolder
 
 TESTS = Path(__file__).parents[1]
@@ -61,6 +62,17 @@ def same_bits(one: str | Path, other: str | Path) -> bool:
         for state in (mine, theirs)
     ]
     return bits[0] == bits[1]
+
+
+def write_run(
+    path: Path, records: list[dict[str, Any]], about: dict[str, Any] | None = None, **knobs: Any
+) -> Path:
+    """A run folder with these records, as if it had been trained."""
+    path.mkdir(parents=True)
+    (path / "config.json").write_text(Config.from_dict(knobs).to_json())
+    (path / "run.json").write_text(json.dumps(about or {}))
+    (path / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
 
 
 def read_json(path: Path) -> Any:

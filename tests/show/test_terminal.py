@@ -4,7 +4,7 @@ from typing import Any
 from rich.console import Console
 
 from t3d import Config
-from t3d.show.terminal import TerminalWatcher, clock
+from t3d.show.terminal import TerminalWatcher
 
 TRAIN = {"critic_loss": 0.5, "actor_loss": 3.25, "mean_Q": -3.5, "steps_per_second": 20.0}
 EVALUATION = {"mean": -150.0, "std": 80.0, "best_mean": -150.0, "best_step": 400}
@@ -51,7 +51,3 @@ def test_collectors_are_counted_and_their_losses_told() -> None:
     lost = {"kind": "collectors", "step": 1200, "text": "collector 3 was lost; 7 of 8 play"}
     watcher.record(lost)
     assert screen.getvalue() == "step 1,200: collector 3 was lost; 7 of 8 play\n"
-
-
-def test_a_clock_reads_like_one() -> None:
-    assert [clock(s) for s in (5, 65, 3725)] == ["0:05", "1:05", "1:02:05"]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from t3d.api import Outcome
-    from t3d.study.sweep import Spec
+    from t3d.study.spec import Spec
     from t3d.study.tune import Plan
 
 Options = TypeVar("Options")
@@ -130,7 +130,7 @@ def sweep(words: list[str]) -> int:
     if not asked.spec:
         raise BadInput("sweep needs a TOML file, a sweep's folder or environments: t3d sweep SPEC")
     from t3d.run.folder import safe_name
-    from t3d.study.sweep import Spec, read_spec
+    from t3d.study.spec import Spec, read_spec
 
     given = Path(asked.spec[0])
     written = given.suffix == ".toml" or given.exists()
@@ -368,8 +368,9 @@ def compare(words: list[str]) -> int:
     if not asked.groups:
         raise BadInput("compare needs a folder of runs, or several: t3d compare GROUP [GROUP ...]")
     from t3d.show import compare as pages
+    from t3d.study.compare import compare as compare_groups
 
-    found = pages.compare(asked.groups)
+    found = compare_groups(asked.groups)
     kept = pages.write(found, Path(asked.out))
     if asked.json:
         print(json.dumps(found))
@@ -397,15 +398,17 @@ def check(words: list[str]) -> int:
     asked = _parse(CheckOptions, words, "check", about)
     from t3d.show import check as pages
     from t3d.show.terminal import say
+    from t3d.study.check import check as check_run
+    from t3d.study.check import unexplained
 
-    found = pages.check(asked.run)
+    found = check_run(asked.run)
     if asked.json:
-        print(json.dumps(found.told))
+        print(json.dumps(found.result))
     else:
         console = _console()
-        for line in pages.lines(found.told):
+        for line in pages.lines(found.result):
             say(console, line)
-        if pages.unexplained(found.told):
+        if unexplained(found.result):
             say(console, f"  {_on_fresh_seeds(asked.run)}")
     try:
         drawn = pages.draw(found, Path(asked.out or Path(asked.run) / "check"))
@@ -416,7 +419,7 @@ def check(words: list[str]) -> int:
             raise
         if not asked.json:
             print(f"no picture: {error}")
-    return 1 if found.told["verdict"] == "below" else 0
+    return 1 if found.result["verdict"] == "below" else 0
 
 
 def report(words: list[str]) -> int:
@@ -513,7 +516,7 @@ def _values(text: str) -> Any:
 def _sweep_seeds(seeds: int, preset: str, config: Config, out: str | None) -> int:
     """The knobs of train as a sweep over seeds."""
     from t3d.run.folder import safe_name
-    from t3d.study.sweep import Spec
+    from t3d.study.spec import Spec
 
     if seeds < 1:
         raise BadInput(f"seeds is {seeds}; expected at least 1")
@@ -586,7 +589,7 @@ def _end(outcome: "Outcome", console: "Console", video: bool) -> int:
     from t3d.run.agents import keep_score
     from t3d.run.folder import RunFolder
     from t3d.show import terminal
-    from t3d.show.check import known_for
+    from t3d.study.known import known_for
 
     folder, run, t3d = outcome.folder, outcome.folder.path, _as_typed()
 

@@ -10,7 +10,8 @@ from rich.status import Status
 
 from t3d.run.folder import Record
 from t3d.show import plots
-from t3d.show.terminal import clock, say
+from t3d.show.terminal import say
+from t3d.show.words import clock
 from t3d.study.tune import Plan, Result, best_of
 
 _PLAIN_EVERY = 60.0  # seconds between lines about a trial, where there is no terminal

@@ -50,7 +50,7 @@ function head(run) {
     make("p", { class: "figure" }, figure, " ", make("span", {}, what)),
     make("p", { class: "facts" }, `${run.env}, seed ${run.seed}, preset ${run.preset}, engine ${run.engine}. ${run.state}, step ${count(run.step)} of ${count(run.steps)}, ${clock(run.seconds)}.`),
     make("progress", { max: run.steps, value: run.step, "aria-label": `step ${run.step} of ${run.steps}` }),
-    make("ul", {}, verdict.said.map((said) => make("li", {}, said)), run.notes.map((note) => make("li", { class: "changed" }, `step ${count(note.step)}: ${note.text}`))));
+    make("ul", {}, verdict.sentences.map((sentence) => make("li", {}, sentence)), run.notes.map((note) => make("li", { class: "changed" }, `step ${count(note.step)}: ${note.text}`))));
 }
 
 /** Several runs at a glance: what seeds have together, and a line for each run. */
@@ -112,10 +112,10 @@ function details() {
 }
 
 function films() {
-  const shown = data.runs.filter((run) => run.film);
+  const shown = data.runs.filter((run) => run.video);
   if (!shown.length) return null;
   return section("An episode", make("div", { class: "charts" }, shown.map((run) =>
-    make("figure", {}, make("video", { src: run.film, controls: "", loop: "", muted: "", preload: "metadata", "aria-label": `an episode of ${run.name}` }),
+    make("figure", {}, make("video", { src: run.video, controls: "", loop: "", muted: "", preload: "metadata", "aria-label": `an episode of ${run.name}` }),
       make("figcaption", {}, run.name)))));
 }
 
@@ -153,7 +153,7 @@ async function follow() {
   if (!busy) {
     const trouble = document.getElementById("trouble");
     try {
-      const answer = await fetch(`data.json?known=${encodeURIComponent(data.version)}`);
+      const answer = await fetch(`data.json?version=${encodeURIComponent(data.version)}`);
       if (answer.status === 200) {
         data = await answer.json();
         const open = [...document.querySelectorAll("details")].map((each) => each.open);
