@@ -237,7 +237,7 @@ def _is_kept(spec: Path, config: Config) -> bool:
 
 
 def campaign() -> int:
-    """Train, sweep by sweep, what is missing, and keep it; returns an exit code."""
+    """Train, sweep by sweep, the missing runs, and store them; returns an exit code."""
     for path, (_, configs) in plan().items():
         seeds: dict[str, set[int]] = defaultdict(set)
         for config in configs:

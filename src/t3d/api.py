@@ -25,13 +25,13 @@ from t3d.run.loop import Run, StopSignal
 from t3d.run.tensorboard import TensorBoard
 from t3d.show.sweep import sweep as sweep
 from t3d.show.terminal import PatientConsole, TerminalWatcher, say
+from t3d.show.words import COMPILING as _COMPILING
+from t3d.show.words import STOPPING
 
 if TYPE_CHECKING:
     from optuna import Study
 
-    from t3d.study.tune import Plan
-
-_COMPILING = "compiling the fused engine, once on this machine: about half a minute ..."
+    from t3d.study.plan import Plan
 
 
 def train(
@@ -144,27 +144,9 @@ def go_on(
 
 def tune(plan: "Plan", console: Console) -> tuple["Study", int | None]:
     """Search for knobs; the study, and the signal that stopped it, if one did."""
-    from t3d.show.tuning import TuningWatcher
-    from t3d.study.tune import open_study, results, search
+    from t3d.show.tuning import tune as search_knobs
 
-    study = open_study(plan)
-    found = results(study)
-    again = f", {len(found)} are there" if found else ""
-    head = f"{plan.base.env}, preset {plan.about['preset']}, {plan.base.steps:,} steps a trial"
-    say(console, f"{head}, {plan.trials} trials{again}: {plan.out}")
-    say(console, f"searched: {', '.join(plan.searched)}")
-    watcher = TuningWatcher(console, plan, found)
-
-    with StopSignal(_stopping(console)).caught() as stop:
-        search(
-            plan,
-            study,
-            stop,
-            watcher.watch,
-            lambda: watcher.tell(results(study)),
-            lambda: say(console, _COMPILING),
-        )
-    return study, stop.number
+    return search_knobs(plan, console)
 
 
 def _tell_of_collectors(config: Config, console: Console) -> None:
@@ -189,8 +171,7 @@ def _follow(run: Run, console: Console) -> Outcome:
 
 
 def _stopping(console: Console) -> Callable[[], None]:
-    text = "stopping after this step, to save; once more to quit at once"
-    return lambda: say(console, text)
+    return lambda: say(console, STOPPING)
 
 
 def about(preset: str, command: str | None = None) -> Record:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from t3d.api import Outcome
+    from t3d.study.plan import Plan
     from t3d.study.spec import Spec
-    from t3d.study.tune import Plan
 
 Options = TypeVar("Options")
 
@@ -183,17 +183,18 @@ def tune(words: list[str]) -> int:
     asked, preset, config = _parse_knobs(words, "tune", about)
     from t3d import api
     from t3d.run.folder import safe_name
-    from t3d.study import tune as tuning
+    from t3d.study.plan import Plan, choose
+    from t3d.study.storage import hide_password
 
     said = {word.partition("=")[0] for word in words if word.startswith("--")}
     typed = {word[2:].removeprefix("no-").replace("-", "_") for word in said} & knob_types.keys()
-    searched = tuning.choose(config, typed, [name.replace("-", "_") for name in asked.search])
+    searched = choose(config, typed, [name.replace("-", "_") for name in asked.search])
     out = Path(asked.out or Path("runs") / f"tune-{safe_name(config.env)}")
     if asked.storage:
-        hidden = tuning.hide_password(asked.storage)
+        hidden = hide_password(asked.storage)
         words = [word.replace(asked.storage, hidden) for word in words]
     made = api.about(preset, shlex.join(["t3d", "tune", *words]))
-    plan = tuning.Plan(config, searched, asked.trials, out, asked.storage, made)
+    plan = Plan(config, searched, asked.trials, out, asked.storage, made)
     console = _console()
     study, signal = api.tune(plan, console)
     if signal is not None:

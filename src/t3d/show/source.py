@@ -11,7 +11,7 @@ from t3d.show.trace import step_lines
 
 def sources() -> dict[str, Any]:
     """By step: the file, its first line, and the lines."""
-    found: dict[str, Any] = {}
+    by_number: dict[str, Any] = {}
     functions: dict[int, tuple[str, Any]] = {
         1: ("learn/replay/memory.py", ReplayBuffer.sample),
         2: ("learn/networks.py", networks.Actor.forward),
@@ -19,7 +19,7 @@ def sources() -> dict[str, Any]:
     }
     for step, (file, function) in functions.items():
         lines, start = inspect.getsourcelines(function)
-        found[str(step)] = {"file": file, "first": start, "lines": _unindented(lines)}
+        by_number[str(step)] = {"file": file, "first": start, "lines": _unindented(lines)}
     text = inspect.getsource(steps_page).splitlines()
     by_step: dict[int, list[int]] = {}
     for line, step in step_lines().items():
@@ -27,8 +27,8 @@ def sources() -> dict[str, Any]:
     for step, numbers in by_step.items():
         first, last = min(numbers), _last_line(text, min(numbers), max(numbers))
         lines = _unindented(text[first - 1 : last])
-        found[str(step)] = {"file": "learn/t3d.py", "first": first, "lines": lines}
-    return found
+        by_number[str(step)] = {"file": "learn/t3d.py", "first": first, "lines": lines}
+    return by_number
 
 
 def _last_line(text: list[str], first: int, limit: int) -> int:

@@ -1,6 +1,9 @@
-"""How values and times are written for people."""
+"""How values and times are written for people, and lines that several commands print."""
 
 from typing import Any
+
+COMPILING = "compiling the fused engine, once on this machine: about half a minute ..."
+STOPPING = "stopping after this step, to save; once more to quit at once"
 
 
 def clock(seconds: float) -> str:
