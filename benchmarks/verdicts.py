@@ -9,7 +9,7 @@ from t3d.study import statistics
 
 
 def called_different(envs: int, seeds: int, pairs: int = 400) -> tuple[float, float]:
-    """The share of pairs of equal groups that the interval, and interval and test, call different."""
+    """The share of equal groups that the interval, and interval and test, call different."""
     stream = np.random.default_rng(0)
     by_interval = by_both = 0
     for _ in range(pairs):

@@ -1,5 +1,5 @@
 """Statistics of a few runs, after Agarwal et al. 2021, "Deep reinforcement learning at the edge of
-the statistical precipice": robust means, bootstrap intervals over seeds, probability of improvement.
+the statistical precipice": robust means, intervals over seeds, and the probability of improvement.
 
 Scores are one array per environment, whose last axis is the runs. Functions reduce that axis and
 keep those before it, such as the axis of the resamples.
