@@ -91,7 +91,7 @@ def test_compare_prints_a_table_or_json_and_keeps_both_with_a_picture(
     t3d.train("Pendulum-v1", run=other, quiet=True, **(TINY | {"tau": 0.5, "seed": 1}))
     assert main(["compare", f"mine={run}", "other"]) == 0
     said = capsys.readouterr().out.splitlines()
-    assert any(line.startswith("other against mine: not told apart") for line in said)
+    assert any(line.startswith("other against mine: not significantly different") for line in said)
     assert said[-3:] == ["runs/compare.png", "runs/compare.svg", "runs/compare.json"]
     assert main(["compare", f"mine={run}", "other", "--json", "--out", "it"]) == 0
     found = json.loads(capsys.readouterr().out)
