@@ -101,7 +101,7 @@ def test_a_sweep_that_is_killed_and_stopped_ends_with_the_same_bits(
     second.send_signal(signal.SIGTERM)
     said, err = second.communicate(timeout=300)
     assert second.returncode == 143, err
-    assert "Stopped and saved. Go on with: t3d sweep runs/spec --jobs 2" in said
+    assert "Stopped and saved. Resume with: t3d sweep runs/spec --jobs 2" in said
     assert err == ""
     assert not any(Path(f"/proc/{process}").exists() for process in runs)
     assert len(list(out.glob("*/score.json"))) < 6
@@ -227,7 +227,7 @@ def test_the_runs_can_be_tasks_of_ray_and_are_the_same(uninterrupted: Path, tmp_
     sweep.send_signal(signal.SIGINT)
     said, err = sweep.communicate(timeout=300)
     assert sweep.returncode == 130, err
-    assert "Go on with: t3d sweep runs/longer --ray local" in said
+    assert "Resume with: t3d sweep runs/longer --ray local" in said
     stopped = t3d.inspect(tmp_path / "runs" / "longer" / "Pendulum-v1-seed0")
     *_, last = metrics_without_time(stopped["run"])
     assert stopped["step"] >= last["step"]  # it saved, and nothing was lost
