@@ -29,14 +29,14 @@ from measures import (
 from results import Run, author, curve, together
 from results_tables import PUBLISHED, by_setting, runs_of
 from t3d.show import plots
-from t3d.show.check import DECIMALS
-from t3d.show.plots import Curve
+from t3d.study.evaluations import Curve
+from t3d.study.known import DECIMALS
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
 TEMPLATE = Path(__file__).with_name("results.template.md")
-KNOWN = ROOT / "src/t3d/show/curves.json"
+KNOWN = ROOT / "src/t3d/study/curves.json"
 PLACEHOLDER = re.compile(r"\{\{ (.+?) \}\}")
 
 

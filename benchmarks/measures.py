@@ -10,8 +10,8 @@ from scipy import stats
 from results import Run, curve, group_of, kept, plan, without
 from t3d.base.numbers import Array
 from t3d.base.randomness import generator
-from t3d.show.plots import Curve
 from t3d.study import statistics
+from t3d.study.evaluations import Curve
 
 MILESTONES = (100_000, 300_000, 1_000_000)
 PARTS = ("twins", "delay", "smoothing")

@@ -41,9 +41,9 @@ from results import (
 from t3d.base.numbers import Array
 from t3d.base.randomness import generator
 from t3d.config import Config
-from t3d.show.check import Known, band, recent
-from t3d.show.plots import Curve
 from t3d.study import statistics
+from t3d.study.evaluations import Curve
+from t3d.study.known import KnownRuns, band, recent
 
 PUBLISHED = json.loads((RESULTS / "published.json").read_text())
 NAMED_PROCESSORS = {
@@ -324,7 +324,7 @@ def trust() -> str:
         config = Config.from_dict(runs[0]["config"])
         for row in range(len(runs)):
             others = np.delete(line.returns, row, axis=0)
-            known = Known(config, {}, line.step, dict(enumerate(others.tolist())))
+            known = KnownRuns(config, {}, line.step, dict(enumerate(others.tolist())))
             low, high = band(line.step, recent(line.step, known.at(line.step)))
             mine = recent(line.step, line.returns[row])
             outside = ((mine < low) | (mine > high))[line.step >= known.first]

@@ -17,7 +17,7 @@ from t3d.config import Config
 from t3d.presets import resolve, train_command
 from t3d.run.agents import keep_score
 from t3d.run.folder import RunFolder
-from t3d.show.plots import Curve
+from t3d.study.evaluations import Curve
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks/results"
@@ -71,7 +71,7 @@ def test_the_page_and_the_packaged_curves_are_of_the_kept_ones(script: dict[str,
     stale = "run python benchmarks/draw_results.py"
     assert script["page"]() == (ROOT / "docs/results.md").read_text(), stale
     assert script["readme"]() == (ROOT / "README.md").read_text(), stale
-    assert script["known"]() == (ROOT / "src/t3d/show/curves.json").read_text(), stale
+    assert script["known"]() == (ROOT / "src/t3d/study/curves.json").read_text(), stale
 
 
 def test_a_result_without_a_place_in_the_template_is_named(

@@ -124,3 +124,14 @@ def t3d_process(*words: str, cwd: Path) -> "subprocess.Popen[str]":
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def write_run(
+    path: Path, records: list[dict[str, Any]], about: dict[str, Any] | None = None, **knobs: Any
+) -> Path:
+    """A run folder with these records, as if it had been trained."""
+    path.mkdir(parents=True)
+    (path / "config.json").write_text(Config.from_dict(knobs).to_json())
+    (path / "run.json").write_text(json.dumps(about or {}))
+    (path / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path

@@ -7,7 +7,8 @@ from rich.console import Console
 from t3d import Config, Episode, Evaluation, Training
 from t3d.run.loop import Run
 from t3d.run.records import CollectorChange, HealthWarning, Record, Restart, Stop
-from t3d.show.terminal import TerminalWatcher, clock
+from t3d.show.terminal import TerminalWatcher
+from t3d.show.words import clock
 
 MEASURES: dict[str, float | None] = {"critic_loss": 0.5, "actor_loss": 3.25, "mean_Q": -3.5}
 

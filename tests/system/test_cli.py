@@ -91,7 +91,7 @@ def test_compare_prints_a_table_or_json_and_keeps_both_with_a_picture(
     t3d.train("Pendulum-v1", run=other, quiet=True, **(TINY | {"tau": 0.5, "seed": 1}))
     assert main(["compare", f"mine={run}", "other"]) == 0
     said = capsys.readouterr().out.splitlines()
-    assert any(line.startswith("other against mine: not told apart") for line in said)
+    assert any(line.startswith("other against mine: not significantly different") for line in said)
     assert said[-3:] == ["runs/compare.png", "runs/compare.svg", "runs/compare.json"]
     assert main(["compare", f"mine={run}", "other", "--json", "--out", "it"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -177,12 +177,12 @@ def test_what_to_type_next_works_without_t3d_on_the_path(
         ("tune --trials 0", "trials is 0; expected at least 1"),
         ("tune --search tua", "tua is no knob; did you mean 'tau'?"),
         ("tune --search seed", "seed has no range to search; expected some of: "),
-        ("tune --search tau --tau 0.1", "tau is typed and so fixed"),
-        ("tune --search learning-rate --learning-rate=1", "learning_rate is typed and so fixed"),
+        ("tune --search tau --tau 0.1", "tau has a fixed value; leave out --tau"),
+        ("tune --search learning-rate --learning-rate=1", "learning_rate has a fixed value"),
         ("tune --storage nonsense", "the storage nonsense cannot be used: Could not parse"),
         ("tune --storage sqlite:////no/where.db", "cannot be used: unable to open database file"),
         ("tune --out /proc/no/tune", "/proc/no/tune cannot be written"),
-        ("tune --out RUN", "exists and is not of a search; choose another with --out"),
+        ("tune --out RUN", "exists and is not the folder of a search; choose another with --out"),
         ("tune --device gpu", "device 'gpu' cannot be used"),
         ("resume RUN --steps many", "--steps is 'many'; expected a whole number (t3d resume --h"),
         (
@@ -211,7 +211,7 @@ def test_what_to_type_next_works_without_t3d_on_the_path(
         ("check", "check needs a run folder: t3d check RUN"),
         ("check nowhere", "no run folder at nowhere"),
         ("check .", ". is not a run folder: it has no config.json"),
-        ("check RUN", "max_episode_steps is 15, the known runs' is 0: its steps and returns"),
+        ("check RUN", "max_episode_steps is 15, the known runs have 0: its steps and returns"),
         ("check RUN RUN", "' is one argument too many (t3d check --help)"),
         ("train --seeds 0", "seeds is 0; expected at least 1"),
         ("sweep", "sweep needs a TOML file, the folder of a sweep, or environments: t3d sweep"),
@@ -224,8 +224,8 @@ def test_what_to_type_next_works_without_t3d_on_the_path(
         ("sweep Pendulum-v1 --set tau", "--set 'tau'; expected KNOB=VALUE"),
         ("sweep Pendulum-v1 --set tau=0.1,7", "tau is 7; expected a number above 0"),
         ("sweep Pendulum-v1 --set device=cuda:9", "device 'cuda:9' cannot be used"),
-        ("sweep Pendulum-v1 --seeds 0", "seeds is 0; expected how many, at least 1"),
-        ("sweep Pendulum-v1 --seeds 5,5", "seeds is [5, 5]: one is there twice"),
+        ("sweep Pendulum-v1 --seeds 0", "seeds is 0; expected their number, at least 1"),
+        ("sweep Pendulum-v1 --seeds 5,5", "seeds is [5, 5]; expected each seed once"),
         ("sweep Pendulum-v1 --jobs 0", "jobs is 0; expected at least 1"),
         ("sweep RUN --seeds 2", "says what to sweep; leave out --seeds"),
         ("sweep Pendulum-v1 --ray nowhere", "no Ray cluster at nowhere: Invalid address"),

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from optuna import Study
     from rich.console import Console
 
-    from t3d.study.sweep import Spec
-    from t3d.study.tune import Plan
+    from t3d.study.plan import Plan
+    from t3d.study.spec import Spec
 
 
 def sweep(words: list[str]) -> int:
@@ -59,7 +59,7 @@ def sweep(words: list[str]) -> int:
 def _spec_of(typed: Namespace) -> tuple["Spec", Path]:
     """What to sweep, and the folder for it."""
     from t3d.run.folder import safe_name
-    from t3d.study.sweep import Spec, read_spec
+    from t3d.study.spec import Spec, read_spec
 
     path = Path(typed.spec[0])
     if path.suffix == ".toml" or path.exists():
@@ -96,36 +96,35 @@ def _values(text: str) -> Any:
 
 def train_sweep(spec: "Spec", out: Path, jobs: int | None, ray: str | None) -> int:
     """Train a sweep; say how it ended, and what to type next."""
-    from t3d.api import sweep
     from t3d.run.folder import RunFolder
     from t3d.show import plots
-    from t3d.show.sweep import scores
+    from t3d.show.sweep import scores, sweep
     from t3d.show.terminal import say as tell
 
     console, t3d, folder = say.console(), say.t3d(), RunFolder(out)
-    cells, signal = sweep(spec, out, jobs, ray, console)
-    for cell in cells:
-        if cell.state == "failed":
-            tell(console, f"{cell.path.name} failed: {cell.why}")
+    runs, signal = sweep(spec, out, jobs, ray, console)
+    for run in runs:
+        if run.state == "failed":
+            tell(console, f"{run.path.name} failed: {run.why}")
     flags = [flag(name, value) for name, value in (("jobs", jobs), ("ray", ray)) if value]
     again = " ".join([f"{t3d} sweep {folder}", *flags])
     if signal is not None:
         tell(console, f"Stopped and saved. Resume with: {again}")
         return 128 + signal
-    for line in scores(cells):
+    for line in scores(runs):
         tell(console, line)
-    finished = [cell.path for cell in cells if cell.state == "finished"]
+    finished = [run.path for run in runs if run.state == "finished"]
     if finished:
         try:
             tell(console, f"curves: {plots.plot(finished, out / 'curves')[0]}")
         except T3DError as error:
             tell(console, f"curves: none: {error}")
         tell(console, "Next:")
-        if len({cell.setting for cell in cells}) > 1:
+        if len({run.setting for run in runs}) > 1:
             tell(console, f"  {t3d} compare {folder}")
         tell(console, f"  {t3d} report {folder}/*/")
-    if len(finished) < len(cells):
-        tell(console, f"{len(cells) - len(finished)} of {len(cells)} failed. Try again: {again}")
+    if len(finished) < len(runs):
+        tell(console, f"{len(runs) - len(finished)} of {len(runs)} failed. Try again: {again}")
         return 2
     return 0
 
@@ -144,22 +143,24 @@ def tune(words: list[str]) -> int:
         Option("storage", "database that several machines share; by default a file", None, "URL"),
     ]
     typed = read_knobs("tune", about, own, words)
-    from t3d import api
     from t3d.run.folder import safe_name
+    from t3d.run.session import about as about_run
     from t3d.show import terminal
-    from t3d.study import tune as tuning
+    from t3d.show.tuning import tune as search
+    from t3d.study.plan import Plan, choose
+    from t3d.study.storage import hide_password
 
     options, config = typed.options, typed.config
     names = [name.replace("-", "_") for name in options.search]
-    searched = tuning.choose(config, typed.knobs, names)
+    searched = choose(config, typed.knobs, names)
     out = Path(options.out or Path("runs") / f"tune-{safe_name(config.env)}")
     if options.storage:
-        hidden = tuning.hide_password(options.storage)
+        hidden = hide_password(options.storage)
         words = [word.replace(options.storage, hidden) for word in words]
-    about_runs = api.about(typed.preset, shlex.join(["t3d", "tune", *words]))
-    plan = tuning.Plan(config, searched, options.trials, out, options.storage, about_runs)
+    made_by = about_run(typed.preset, shlex.join(["t3d", "tune", *words]))
+    plan = Plan(config, searched, options.trials, out, options.storage, made_by)
     console = say.console()
-    study, signal = api.tune(plan, console)
+    study, signal = search(plan, console)
     if signal is not None:
         command = f"{say.t3d()} tune {shlex.join(words)}"
         terminal.say(console, f"Stopped and saved. Resume with: {command}")
@@ -210,8 +211,9 @@ def compare(words: list[str]) -> int:
     ]
     typed = parse(Command("compare", about, groups, {"options": options}), words)
     from t3d.show import compare as pages
+    from t3d.study.compare import compare as compare_groups
 
-    comparison = pages.compare(typed.groups)
+    comparison = compare_groups(typed.groups)
     file = pages.write(comparison, Path(typed.out))
     if typed.json:
         print(json.dumps(comparison))
@@ -233,18 +235,20 @@ def check(words: list[str]) -> int:
     typed = parse(Command("check", about, RUN, {"options": options}), words)
     from t3d.show import check as pages
     from t3d.show.terminal import say as tell
+    from t3d.study.check import check as check_run
+    from t3d.study.check import unexplained
 
-    result = pages.check(typed.run)
+    checked = check_run(typed.run)
     if typed.json:
-        print(json.dumps(result.told))
+        print(json.dumps(checked.result))
     else:
         console = say.console()
-        for line in pages.lines(result.told):
+        for line in pages.lines(checked.result):
             tell(console, line)
-        if pages.unexplained(result.told):
+        if unexplained(checked.result):
             tell(console, f"  {_on_new_seeds(typed.run)}")
     try:
-        pictures = pages.draw(result, Path(typed.out or Path(typed.run) / "check"))
+        pictures = pages.draw(checked, Path(typed.out or Path(typed.run) / "check"))
         if not typed.json:
             print(*pictures, sep="\n")
     except T3DError as error:
@@ -252,7 +256,7 @@ def check(words: list[str]) -> int:
             raise
         if not typed.json:
             print(f"no picture: {error}")
-    return 1 if result.told["verdict"] == "below" else 0
+    return 1 if checked.result["verdict"] == "below" else 0
 
 
 def _on_new_seeds(run: str) -> str:

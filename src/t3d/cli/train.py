@@ -20,8 +20,8 @@ from t3d.presets import PRESETS, resolve
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from t3d.api import Outcome
     from t3d.run.folder import RunFolder
+    from t3d.run.session import Outcome
 
 _VIDEO = Option("video", "record a video of an episode at the end", True)
 
@@ -36,10 +36,16 @@ def train(words: list[str]) -> int:
     typed = read_knobs("train", f"{train.__doc__}", own, words)
     if typed.options.seeds != 1:
         return _train_seeds(typed.options.seeds, typed.preset, typed.config, typed.options.run)
-    from t3d.api import start
+    from t3d.play.envs import EnvMaker
+    from t3d.run.folder import RunFolder
+    from t3d.run.session import about
+    from t3d.show import progress
 
-    console = say.console()
-    outcome = start(typed.config, typed.preset, typed.options.run, console)
+    console, config = say.console(), typed.config
+    folder = RunFolder(typed.options.run or RunFolder.free_path(config.env, config.seed))
+    folder.require_free()
+    maker = EnvMaker(config.env, config)
+    outcome = progress.train(maker, folder, about(typed.preset), console)
     return end_training(outcome, console, video=typed.options.video)
 
 
@@ -52,10 +58,11 @@ def resume(words: list[str]) -> int:
         _VIDEO,
     ]
     typed = parse(Command("resume", f"{resume.__doc__}", RUN, {"options": options}), words)
-    from t3d.api import Outcome, go_on
+    from t3d.play.envs import EnvMaker
     from t3d.run.checkpoint import has_finished
     from t3d.run.folder import RunFolder
-    from t3d.show import terminal
+    from t3d.run.session import Outcome
+    from t3d.show import progress, terminal
 
     console = say.console()
     folder = RunFolder.open(typed.run)
@@ -63,7 +70,10 @@ def resume(words: list[str]) -> int:
     if unscored and has_finished(folder, folder.config().steps):
         terminal.say(console, f"{folder.config().env} is trained, but has no score yet: {folder}")
         return end_training(Outcome(folder, None), console, video=typed.video)
-    outcome = go_on(typed.run, typed.steps, console, ray=typed.ray, threads=typed.threads)
+    changes = {name: getattr(typed, name) for name in ("steps", "ray", "threads")}
+    changes = {name: value for name, value in changes.items() if value is not None}
+    config = Config.from_dict(vars(folder.config()) | changes)
+    outcome = progress.train(EnvMaker(config.env, config), folder, {}, console)
     return end_training(outcome, console, video=typed.video)
 
 
@@ -111,7 +121,7 @@ def presets(words: list[str]) -> int:
 def _train_seeds(seeds: int, preset: str, config: Config, out: str | None) -> int:
     """Train several seeds as a sweep."""
     from t3d.run.folder import safe_name
-    from t3d.study.sweep import Spec
+    from t3d.study.spec import Spec
 
     if seeds < 1:
         raise BadInput(f"seeds is {seeds}; expected at least 1")
@@ -152,7 +162,7 @@ def _say_what_next(folder: "RunFolder", console: "Console") -> None:
     """Commands to try on a finished run."""
     from t3d.run.folder import RunFolder
     from t3d.show import terminal
-    from t3d.show.check import known_for
+    from t3d.study.known import known_for
 
     t3d, config = say.t3d(), folder.config()
     commands = {

@@ -19,8 +19,7 @@ from t3d.run.session import Outcome, open_run, train_to_end
 from t3d.run.signals import StopSignal
 from t3d.run.watchers import Watcher
 from t3d.show.terminal import TerminalWatcher, say
-
-COMPILING = "compiling the fused engine, once on this machine: about half a minute ..."
+from t3d.show.words import COMPILING, STOPPING
 
 
 def train(
@@ -75,8 +74,7 @@ def speaker(console: Console) -> Callable[[str], None]:
 
 def stopping(console: Console) -> Callable[[], None]:
     """Says that a signal was heard."""
-    text = "stopping after this step, to save; once more to quit at once"
-    return lambda: say(console, text)
+    return lambda: say(console, STOPPING)
 
 
 def _announce_collectors(config: Config, console: Console) -> None:

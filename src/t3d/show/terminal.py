@@ -22,6 +22,7 @@ from t3d.run.records import (
     Training,
 )
 from t3d.run.watchers import Watcher
+from t3d.show.words import clock
 
 _PLAIN_EVERY = 10.0  # seconds between plain lines, evaluations aside
 
@@ -175,10 +176,3 @@ def _sentence(record: Record) -> str:
 def say(console: Console, text: str) -> None:
     """Print a line as it is: no colours, no markup, no breaks but the terminal's own."""
     console.print(text, highlight=False, markup=False, soft_wrap=True)
-
-
-def clock(seconds: float) -> str:
-    """Seconds as 1:02:03 or 2:03."""
-    minutes, second = divmod(round(seconds), 60)
-    hour, minute = divmod(minutes, 60)
-    return f"{hour}:{minute:02d}:{second:02d}" if hour else f"{minute}:{second:02d}"

@@ -1,14 +1,11 @@
-"""The fused engine as an agent: T3D with its arrays laid out for fused.py, and its threads."""
+"""The fused engine as an agent: T3D, with its arrays laid out for the compiled update."""
 
 import itertools
 import math
-import os
 import threading
-import time
-import weakref
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import Any, NamedTuple, SupportsFloat
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,15 +13,26 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from t3d.base.errors import BadInput
-from t3d.base.machine import cores
 from t3d.base.numbers import Array
 from t3d.base.observation import Layout
 from t3d.config import Config
-from t3d.learn.agent import adam_state
-from t3d.learn.fused import update as fused
-from t3d.learn.fused.threads import BOARD, OPEN, dismiss
+from t3d.learn.agent import Measures, adam_state
+from t3d.learn.fused import entry
+from t3d.learn.fused.plan import (
+    SCHEDULE,
+    Bounds,
+    Draw,
+    Knobs,
+    Memory,
+    Scaling,
+    Scratch,
+    Weights,
+    lay_out,
+)
+from t3d.learn.fused.team import ThreadTeam, finish
+from t3d.learn.fused.threads import COUNTERS
 from t3d.learn.fused.tiles import LANES
-from t3d.learn.fused.update import ACTOR, TWIN1, Job
+from t3d.learn.fused.update import Job
 from t3d.learn.normalize import Normalizer
 from t3d.learn.perception import Batch
 from t3d.learn.replay.memory import ReplayBuffer
@@ -33,10 +41,10 @@ from t3d.learn.t3d import T3D
 
 
 class FusedT3D(T3D):
-    """T3D on the CPU with the update of fused.py. Everything else is the same.
+    """T3D on the CPU with the compiled update of this package. Everything else is the same.
 
     The networks' parameters and Adam's moments are views of a few flat arrays, which the
-    compiled update works on; to PyTorch, to `state_dict` and to files they look as ever.
+    compiled update works on; PyTorch, `state_dict` and files see no difference.
     """
 
     agent_id = "t3d"
@@ -70,25 +78,32 @@ class FusedT3D(T3D):
             raise BadInput(f"engine {why_not}; use --engine reference")
         actor, critic = list(self.actor.parameters()), list(self.critic.parameters())
         targets = itertools.chain(self.actor_target.parameters(), self.critic_target.parameters())
-        self._parameters = _one_array(actor + critic)
-        self._targets = _one_array(list(targets))
         adam = self.actor_optimizer.state | self.critic_optimizer.state
-        self._exp_avg = _one_array([adam[p]["exp_avg"] for p in actor + critic])
-        self._exp_avg_sq = _one_array([adam[p]["exp_avg_sq"] for p in actor + critic])
+        self._weights = Weights(
+            parameters=_one_array(actor + critic),
+            targets=_one_array(list(targets)),
+            exp_avg=_one_array([adam[p]["exp_avg"] for p in actor + critic]),
+            exp_avg_sq=_one_array([adam[p]["exp_avg_sq"] for p in actor + critic]),
+        )
         self._actor_steps = _one_array([adam[p]["step"] for p in actor])
         self._critic_steps = _one_array([adam[p]["step"] for p in critic])
         self._steps = 0, 0  # Adam's, of the critic and of the actor
-        bounds = (self.low, self.high, self.actor.middle, self.actor.max_action)
-        self._bounds = tuple(bound.numpy() for bound in bounds)
-        places = lay_out(self.state_dim, self.action_dim, self.config.hidden, panels=1)
-        normalizer = self.perception.normalizer
-        seen = normalizer.shift, normalizer.scale, normalizer.limit
-        self._seen = tuple(part.numpy() for part in seen)
-        self._acting = self._parameters, places.plan[ACTOR], self._bounds, self._seen
-        self._crew: _Crew | None = None
+        self._bounds = Bounds(
+            low=self.low.numpy(),
+            high=self.high.numpy(),
+            middle=self.actor.middle.numpy(),
+            max_action=self.actor.max_action.numpy(),
+        )
+        self._scaling = _scaling(self.perception.normalizer)
+        layers = lay_out(
+            self.state_dim, self.action_dim, self.config.hidden, panels=1
+        ).networks.actor
+        self._acting = self._weights.parameters, layers, self._bounds, self._scaling
+        self._team: ThreadTeam | None = None
+        self._td_errors: Array = np.zeros((2, 0))
 
     def _adam(self, module: nn.Module) -> Any:
-        # PyTorch's own is not needed, and takes a second to import.
+        # PyTorch's own Adam is not needed, and takes a second to import.
         return SimpleNamespace(state=adam_state(module, "cpu"))
 
     def prepare(self, waiting: Callable[[], None]) -> None:
@@ -106,60 +121,77 @@ class FusedT3D(T3D):
         states = self.perception.checked(state)
         rows = states if states.ndim == 2 else states[None]
         actions = np.empty((len(rows), self.action_dim), np.float32)
-        fused.act(*self._acting, rows, actions)
+        entry.act(*self._acting, rows, actions)
         return actions if states.ndim == 2 else actions[0]
 
-    def train(self, replay_buffer: ReplayBuffer, iterations: int) -> dict[str, SupportsFloat]:
+    def train(self, replay_buffer: ReplayBuffer, iterations: int) -> Measures:
         """Run that many training iterations; returns the last of each measure."""
-        crew = self._crew_for(replay_buffer)
-        measured: dict[str, SupportsFloat] = {}
+        team = self._team_for(replay_buffer)
+        measures: Measures = {}
         for _ in range(iterations):
-            self._draw(crew, replay_buffer)
-            crew.begin()
-            crew.finish()
-            measured |= self._learned(crew.job)
-        return measured
+            self._draw(team.job, replay_buffer)
+            team.begin()
+            team.finish()
+            measures |= self._learned(team.job)
+            self.tell_sampler()
+        return measures
 
-    def begin(self, replay_buffer: ReplayBuffer) -> Callable[[], dict[str, SupportsFloat]] | None:
-        """Begin an update that leaves the actor alone; returns what finishes it, if it is one."""
-        crew = self._crew_for(replay_buffer)
-        if self._actors_turn() or not crew.has_helpers():
+    def begin(self, replay_buffer: ReplayBuffer) -> Callable[[], Measures] | None:
+        """Begin an update that leaves the actor as it is; returns a function that finishes it.
+
+        None if the actor is due, or if there is no other thread to do it.
+        """
+        team = self._team_for(replay_buffer)
+        if self._actor_due() or not team.has_helpers():
             return None
-        self._draw(crew, replay_buffer)
-        crew.begin()
+        self._draw(team.job, replay_buffer)
+        team.begin()
 
-        def finish() -> dict[str, SupportsFloat]:
-            crew.finish()
-            return self._learned(crew.job)
+        def finish() -> Measures:
+            team.finish()
+            measures = self._learned(team.job)
+            self.tell_sampler()
+            return measures
 
         return finish
 
     def last_batch(self, replay_buffer: ReplayBuffer) -> tuple[Transitions, Tensor] | None:
         """What the last update learned from, and its noise; None if there was none yet."""
-        if self._crew is None or not self._crew.serves(replay_buffer) or self.updates == 0:
+        if self._team is None or not self._team.serves(replay_buffer) or self.updates == 0:
             return None
-        rows, noise = self._crew.job.rows, torch.from_numpy(self._crew.job.noise.copy())
-        batch = replay_buffer.batch(rows, self.config.n_step, self.config.discount)
-        return batch.to(self.device, self.dtype), noise
+        drawn = self._team.job.batch
+        batch = replay_buffer.batch(drawn.rows, self.config.n_step, self.config.discount)
+        return batch.to(self.device, self.dtype), torch.from_numpy(drawn.noise.copy())
 
-    def _crew_for(self, memory: ReplayBuffer) -> "_Crew":
-        if self._crew is None or not self._crew.serves(memory):
+    @property
+    def td_errors(self) -> Tensor:
+        """The larger of both critics' errors in each row of the last batch, for priorities."""
+        return torch.from_numpy(self._td_errors).amax(dim=0)
+
+    def _team_for(self, memory: ReplayBuffer) -> ThreadTeam:
+        if self._team is None or not self._team.serves(memory):
             self.check_memory(memory)
-            stores = memory.observation, memory.next_at, memory.action, memory.reward, memory.done
-            job = self._job(stores, self._seen, self.config.batch_size)
-            self._crew = _Crew(job, memory, self.config.threads, self.config.policy_freq)
-        _finish(self._crew.job)  # an update that an interrupt has left, or that nobody finished
-        return self._crew
+            stores = Memory(
+                observation=memory.observation,
+                next_at=memory.next_at,
+                action=memory.action,
+                reward=memory.reward,
+                done=memory.done,
+            )
+            job = self._job(stores, self._scaling, self.config.batch_size)
+            self._team = ThreadTeam(job, memory, self.config.threads, self.config.policy_freq)
+        finish(self._team.job)  # an update that an interrupt has left, or that nobody finished
+        return self._team
 
-    def _draw(self, crew: "_Crew", memory: ReplayBuffer) -> None:
+    def _draw(self, job: Job, memory: ReplayBuffer) -> None:
         """All randomness of the next update."""
-        rows = self.sampler.draw(memory, self.config.batch_size, self.sampling)
-        crew.job.rows[:] = check_rows(memory, rows)
-        crew.job.from_memory[0] = 1
-        self.smoothing.standard_normal(out=crew.job.noise, dtype=np.float32)
-        self._number(crew.job)
+        self.rows = self.sampler.draw(memory, self.config.batch_size, self.sampling)
+        job.batch.rows[:] = check_rows(memory, self.rows)
+        job.batch.from_memory[0] = 1
+        self.smoothing.standard_normal(out=job.batch.noise, dtype=np.float32)
+        self._schedule(job)
 
-    def update(self, batch: Batch, noise: Tensor) -> dict[str, SupportsFloat]:
+    def update(self, batch: Batch, noise: Tensor) -> Measures:
         """Steps 5 to 15, once. All randomness comes in as arguments."""
         rows = len(noise)
         widths = (self.state_dim,), (self.state_dim,), (self.action_dim,), (), (), ()
@@ -172,46 +204,54 @@ class FusedT3D(T3D):
         state, after, action, reward, done, _ = (
             np.ascontiguousarray(field.numpy()) for field in batch
         )
-        stores = np.concatenate([state, after]), np.zeros(0, np.int32), action, reward, done
-        unchanged = Normalizer(self.state_dim, self.dtype)
-        seen = unchanged.shift.numpy(), unchanged.scale.numpy(), unchanged.limit.numpy()
-        job = self._job(stores, seen, rows)
-        job.rows[:] = np.arange(rows)
-        job.ends[:] = rows + job.rows
-        job.sums[:] = reward
-        job.weights[:] = ((1 - batch.done) * self.config.discount**batch.steps).numpy()
-        job.noise[:] = noise.numpy()
-        self._number(job)
-        fused.begin(job.board, 1)
-        fused.work(job, 0, 1, 0)
+        stores = Memory(
+            observation=np.concatenate([state, after]),
+            next_at=np.zeros(0, np.int32),
+            action=action,
+            reward=reward,
+            done=done,
+        )
+        # The states of a batch are as the networks see them: normalised already.
+        unchanged = _scaling(Normalizer(self.state_dim, self.dtype))
+        job = self._job(stores, unchanged, rows)
+        job.batch.rows[:] = np.arange(rows)
+        job.batch.ends[:] = rows + job.batch.rows
+        job.batch.rewards[:] = reward
+        job.batch.discounts[:] = ((1 - batch.done) * self.config.discount**batch.steps).numpy()
+        job.batch.noise[:] = noise.numpy()
+        self._schedule(job)
+        entry.begin(job.counters, 1)
+        entry.work(job, 0, 1, 0)
         return self._learned(job)
 
-    def _actors_turn(self) -> bool:
+    def _actor_due(self) -> bool:
+        """Whether the next update has steps 13 to 15."""
         return (self.updates + 1) % self.config.policy_freq == 0
 
-    def _number(self, job: Job) -> None:
-        """Which update the next is."""
+    def _schedule(self, job: Job) -> None:
+        """Say which update the next one is."""
         critic_step, actor_step = self._steps
-        job.turn[0], job.turn[1], job.turn[2] = critic_step + 1, actor_step + 1, self._actors_turn()
+        job.schedule[0] = critic_step + 1, actor_step + 1, self._actor_due()
 
-    def _learned(self, job: Job) -> dict[str, SupportsFloat]:
+    def _learned(self, job: Job) -> Measures:
         """Count an update that is done; returns its measures."""
-        actors_turn = self._actors_turn()
+        actor_due = self._actor_due()
         critic_step, actor_step = self._steps
         self.updates += 1
-        self._steps = critic_step + 1, actor_step + actors_turn
-        loss1, loss2, actor_loss, mean_Q = job.measured.tolist()
-        if actors_turn:
+        self._steps = critic_step + 1, actor_step + actor_due
+        self._td_errors = job.batch.td_errors
+        loss1, loss2, actor_loss, mean_Q = job.scratch.totals.tolist()
+        if actor_due:
             return {"critic_loss": loss1 + loss2, "mean_Q": mean_Q, "actor_loss": actor_loss}
         return {"critic_loss": loss1 + loss2, "mean_Q": mean_Q}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy is built anew, or its networks would no longer be views of its arrays."""
+        """A copy is built again, or its networks would no longer be views of its arrays."""
         about = (self.layout, self.low.numpy(), self.high.numpy(), self.config, self.dtype)
         return _rebuilt, (type(self), about, self.state_dict())
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Everything that the next update depends on, but the memory: flat, names to tensors."""
+        """Everything that the next update depends on except the memory: flat, names to tensors."""
         self._critic_steps[:], self._actor_steps[:] = self._steps
         return super().state_dict()
 
@@ -220,43 +260,55 @@ class FusedT3D(T3D):
         super().load_state_dict(state)
         self._steps = int(self._critic_steps[0]), int(self._actor_steps[0])
 
-    def _job(self, stores: tuple[Array, ...], seen: tuple[Array, ...], batch_size: int) -> Job:
+    def _job(self, memory: Memory, scaling: Scaling, batch_size: int) -> Job:
         """The agent's own arrays, a memory's, and room to compute in for a size of batch."""
-        knobs, kind = self.config, self._parameters.dtype
+        knobs, kind = self.config, self._weights.parameters.dtype
         panels = math.ceil(batch_size / LANES)
         places = lay_out(self.state_dim, self.action_dim, knobs.hidden, panels)
-        return Job._make(
-            (
-                np.zeros(BOARD, np.int64),
-                np.zeros(3, np.int64),
-                np.zeros((panels, 4), kind),
-                np.zeros(4, kind),
-                *stores,
-                np.zeros(1, np.int64),
-                np.zeros(batch_size, np.int64),
-                np.zeros(batch_size, np.int64),
-                np.zeros(batch_size, np.int64),
-                np.zeros(batch_size, kind),
-                np.zeros(batch_size, kind),
-                np.zeros((batch_size, self.action_dim), stores[2].dtype),
-                *seen,
-                *self._bounds,
-                places.plan,
-                self._parameters,
-                self._targets,
-                self._exp_avg,
-                self._exp_avg_sq,
-                np.zeros(places.gradients, kind),
-                np.zeros(places.panel * panels, kind),
-                np.zeros(places.turned, kind),
-                (knobs.discount ** np.arange(knobs.n_step + 1)).astype(kind),
-                knobs.reward_scale,
-                knobs.tau,
-                knobs.policy_noise,
-                knobs.noise_clip,
-                knobs.learning_rate,
-            )
+        return Job(
+            counters=np.zeros(COUNTERS, np.int64),
+            schedule=np.zeros(1, SCHEDULE),
+            memory=memory,
+            batch=Draw(
+                from_memory=np.zeros(1, np.int64),
+                rows=np.zeros(batch_size, np.int64),
+                steps=np.zeros(batch_size, np.int64),
+                ends=np.zeros(batch_size, np.int64),
+                rewards=np.zeros(batch_size, kind),
+                discounts=np.zeros(batch_size, kind),
+                noise=np.zeros((batch_size, self.action_dim), memory.action.dtype),
+                td_errors=np.zeros((2, batch_size), kind),
+            ),
+            bounds=self._bounds,
+            scaling=scaling,
+            networks=places.networks,
+            sections=places.sections,
+            weights=self._weights,
+            scratch=Scratch(
+                panels=np.zeros((panels, places.panel, LANES), kind),
+                transposed=np.zeros(places.transposed, kind),
+                gradients=np.zeros(places.gradients, kind),
+                measures=np.zeros((panels, 4), kind),
+                totals=np.zeros(4, kind),
+            ),
+            knobs=Knobs(
+                discounts=(knobs.discount ** np.arange(knobs.n_step + 1)).astype(kind),
+                reward_scale=knobs.reward_scale,
+                tau=knobs.tau,
+                policy_noise=knobs.policy_noise,
+                noise_clip=knobs.noise_clip,
+                learning_rate=knobs.learning_rate,
+            ),
         )
+
+
+def _scaling(normalizer: Normalizer) -> Scaling:
+    """A normalizer's own arrays, which follow its updates."""
+    return Scaling(
+        shift=normalizer.shift.numpy(),
+        scale=normalizer.scale.numpy(),
+        limit=normalizer.limit.numpy(),
+    )
 
 
 def _rebuilt(kind: type[FusedT3D], about: tuple[Any, ...], state: dict[str, Tensor]) -> FusedT3D:
@@ -267,7 +319,7 @@ def _rebuilt(kind: type[FusedT3D], about: tuple[Any, ...], state: dict[str, Tens
 
 
 def _one_array(tensors: Sequence[Tensor]) -> Array:
-    """Put tensors one behind the other into one array, and have them be views of it."""
+    """Copy tensors into one flat array, and make them views of it."""
     flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
     end = 0
     for tensor in tensors:
@@ -276,167 +328,8 @@ def _one_array(tensors: Sequence[Tensor]) -> Array:
     return flat.numpy()
 
 
-class Places(NamedTuple):
-    """Where everything of every layer is, and how much room it takes."""
-
-    plan: NDArray[np.int64]  # (3 networks, layers, 7): see fused.py
-    gradients: int  # numbers in the array of gradients
-    panel: int  # numbers in a panel
-    turned: int  # numbers in the array of turned inputs
-
-
-def lay_out(state_dim: int, action_dim: int, hidden: tuple[int, ...], panels: int) -> Places:
-    """Give every layer of the three networks its places, for a batch of so many panels."""
-    inputs = state_dim + action_dim
-    networks = [(state_dim, *hidden, action_dim), (inputs, *hidden, 1), (inputs, *hidden, 1)]
-    plan = np.zeros((3, len(hidden) + 1, 7), np.int64)
-    weight = gradient = turned = 0
-    unit = (2 * inputs + 1) * LANES  # behind both states, both actions, and the target
-    for network, sizes in enumerate(networks):
-        if network == TWIN1:  # the twins are done when it is the actor's turn
-            turned = 0
-        for i, (ins, outs) in enumerate(itertools.pairwise(sizes)):
-            width = math.ceil(ins / LANES) * LANES
-            slope = unit + outs * LANES
-            plan[network, i] = (ins, outs, weight, gradient, unit, slope, turned)
-            weight += (ins + 1) * outs
-            gradient += (width + 1) * outs
-            unit = slope + outs * LANES
-            turned += width * panels * LANES
-    # What `turn` takes along may lie behind the last unit.
-    return Places(plan, gradient, unit + LANES * LANES, turned)
-
-
-class _Crew:
-    """The threads that learn from one memory."""
-
-    def __init__(self, job: Job, memory: ReplayBuffer, threads: int, policy_freq: int) -> None:
-        self.job = job
-        self._memory = memory
-        self._process = os.getpid()
-        most = min(threads or cores(), len(job.parts), 1024 if os.name == "posix" else 1)
-        helpers: list[threading.Thread] = []
-        # At exit too: a thread that outlives the interpreter would bring the process down.
-        weakref.finalize(self, _send_home, job, helpers, self._process)
-        # All before the first update: an interrupt can then leave none that is counted on and
-        # does not come.
-        for me in range(1, most):
-            helpers.append(threading.Thread(target=fused.work, args=(job, me, 0, 0), daemon=True))
-            try:
-                helpers[-1].start()
-            except RuntimeError:  # the system gives no more threads; fewer do the same
-                helpers.pop()
-                break
-        team = len(helpers) + 1
-        self._pace = Pace([team] if threads else _doubling(team), policy_freq)
-        self._when = 0.0
-
-    def serves(self, memory: ReplayBuffer) -> bool:
-        """Whether this crew learns from a memory; a forked process has none of its threads."""
-        return memory is self._memory and os.getpid() == self._process
-
-    def has_helpers(self) -> bool:
-        """Whether an update goes on while this thread does something else, as far as we know."""
-        return self._pace.team > 1 and self._pace.settled
-
-    def begin(self) -> None:
-        """Have the other threads begin an update."""
-        self._when = time.perf_counter()
-        fused.begin(self.job.board, self._pace.team)
-
-    def finish(self) -> None:
-        """Take part in it until it is done."""
-        _finish(self.job)
-        self._pace.took(time.perf_counter() - self._when)
-
-
-def _finish(job: Job) -> None:
-    """Do this thread's part of an update that is going on, if one is.
-
-    The board says so, and not a variable of Python's, which an interrupt could leave wrong.
-    """
-    team = int(job.board[OPEN])
-    if team:
-        fused.work(job, 0, team, 0)
-
-
-def _send_home(job: Job, helpers: list[threading.Thread], process: int) -> None:
-    if os.getpid() == process:
-        _finish(job)
-    dismiss(job.board)
-    for helper in helpers:
-        if helper.ident is not None:  # an interrupt may have come before it began
-            helper.join()
-
-
-class Pace:
-    """How many threads are worth it: tried out at the start and again every while.
-
-    It depends on the networks, the machine, and on what else it is doing. Since any team
-    gives the same bits, the answer may come from a clock.
-    """
-
-    HOLD = 2.0, 20.0  # seconds of updates between trials, after a change and in the long run
-    WORTH = 1.15  # how much slower a smaller team may be before a larger one takes its place
-
-    def __init__(self, sizes: list[int], policy_freq: int) -> None:
-        """Choose among teams of these sizes, the smallest first."""
-        self.team = self._choice = sizes[0]
-        self._sizes = sizes
-        # Trials are as long as the actor's turns are apart, or a multiple, to be of equal work.
-        self._length = policy_freq * math.ceil(4 / policy_freq) if policy_freq <= 32 else 4
-        self._trials: list[int] = []
-        self._best: dict[int, float] = {}
-        self._updates = 0
-        self._seconds = 0.0
-        self._hold = self.HOLD[0]
-        if len(sizes) > 1:
-            self._begin()
-
-    @property
-    def settled(self) -> bool:
-        """Whether no trial is going on."""
-        return not self._trials
-
-    def _begin(self) -> None:
-        self._best = {}
-        self._trials = 2 * self._sizes  # each twice: the first may include waking up
-        self.team = self._trials[0]
-
-    def took(self, seconds: float) -> None:
-        """An update by the team took so long."""
-        self._updates += 1
-        self._seconds += seconds
-        if len(self._sizes) == 1 or self._updates < self._length:
-            return
-        if self._trials:
-            size = self._trials.pop(0)
-            self._best[size] = min(self._seconds, self._best.get(size, math.inf))
-            if self._trials:
-                self.team = self._trials[0]
-            else:
-                fastest = min(self._best.values())
-                before = self._choice
-                self.team = self._choice = next(
-                    size for size in self._sizes if self._best[size] <= self.WORTH * fastest
-                )
-                # Something else may have had the cores just then: do not stay wrong for long.
-                same = self.team == before
-                self._hold = min(2 * self._hold, self.HOLD[1]) if same else self.HOLD[0]
-        elif self._seconds < self._hold:
-            return
-        else:
-            self._begin()
-        self._updates, self._seconds = 0, 0.0
-
-
-def _doubling(most: int) -> list[int]:
-    """1, 2, 4 ... up to a number, and that number itself."""
-    return [*itertools.takewhile(lambda size: size < most, (2**i for i in range(32))), most]
-
-
 def compile_all(dtype: torch.dtype = torch.float32) -> None:
-    """Compile all that training and acting need, or read it from where it is kept."""
+    """Compile the code for training and acting, or read it from Numba's cache."""
     agent = FusedT3D(1, [-1.0], [1.0], Config(hidden=(1,), batch_size=1), dtype=dtype)
     memory = ReplayBuffer(1, 1, 1)
     memory.add([0.0], [0.0], [0.0], 0.0, False)

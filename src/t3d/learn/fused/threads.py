@@ -1,4 +1,9 @@
-"""Threads that do one update together and meet between its parts."""
+"""How threads do one update together: shared counters, a barrier, and the next task.
+
+Only atomic additions touch the counters, so that no thread sees a half-written number. A
+thread waits by spinning, then by yielding its core, then by sleeping: several runs on one
+machine slow each other down, but none stands still.
+"""
 
 import os
 import platform
@@ -12,36 +17,48 @@ from numba.extending import intrinsic
 from t3d.base.compiling import compiled
 from t3d.base.numbers import Array
 
-# Where things stand on the board, each in a cache line of its own.
-_ARRIVED, _ROUND, _CALL, _TAKEN, OPEN, BOARD = 0, 8, 16, 24, 32, 40
-_TEAMS = 4096  # a call is its number times this, and the size of the team that it is for
-_SPINS = 2_000  # looks at the board, some 50 microseconds, before a thread gives way
-_YIELDS = 6_000  # times that it gives way, some 3 milliseconds, before it naps
-_LONGEST_NAP = 2_000  # microseconds
+# The counters, each in a cache line of its own. UPDATING is the team's size during an update.
+_ARRIVED, _ROUND, _CALL, _TASK, UPDATING, COUNTERS = 0, 8, 16, 24, 32, 40
+LARGEST_TEAM = 1024
+_TEAMS = 4096  # a call is its number times this, plus the size of the team that it is for
+_SPINS = 2_000  # looks at a counter, some 50 microseconds, before a thread yields its core
+_YIELDS = 6_000  # times that it yields, some 3 milliseconds, before it sleeps
+_LONGEST_SLEEP = 2_000  # microseconds
 
 if os.name == "posix":
-    _give_way = numba.types.ExternalFunction("sched_yield", numba.int32())
-    _nap = numba.types.ExternalFunction("usleep", numba.int32(numba.uint32))
+    _yield_core = numba.types.ExternalFunction("sched_yield", numba.int32())
+    _sleep = numba.types.ExternalFunction("usleep", numba.int32(numba.uint32))
 else:  # pragma: no cover, the engine then uses one thread, which never waits
 
     @compiled
-    def _give_way() -> None:
+    def _yield_core() -> None:
         pass
 
     @compiled
-    def _nap(microseconds: int) -> None:
+    def _sleep(microseconds: int) -> None:
         pass
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _add(typing: Any, board: Any, index: Any, value: Any) -> Any:
-    """Add to a number on the board; no thread sees a half of it. Returns the number before."""
+def _add(typing: Any, counters: Any, index: Any, value: Any) -> Any:
+    """Add to a counter, atomically; returns its value before."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        data = context.make_array(board)(context, builder, values[0]).data
+        data = context.make_array(counters)(context, builder, values[0]).data
         return builder.atomic_rmw("add", builder.gep(data, [values[1]]), values[2], "seq_cst")
 
-    return numba.int64(board, numba.intp, numba.int64), generate
+    return numba.int64(counters, numba.intp, numba.int64), generate
+
+
+@compiled
+def _read(counters: Array, index: int) -> int:
+    return int(_add(counters, index, 0))
+
+
+@compiled
+def _write(counters: Array, index: int, value: int) -> None:
+    """Set a counter that no other thread changes now."""
+    _add(counters, index, value - _read(counters, index))
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -60,70 +77,69 @@ def _pause(typing: Any) -> Any:
 
 
 @compiled
-def meet(board: Array, team: int) -> None:
-    """Go on when all threads of the team are here."""
-    if team == 1:
-        return
-    current = _add(board, _ROUND, 0)
-    if _add(board, _ARRIVED, 1) == team - 1:
-        _add(board, _ARRIVED, -team)
-        _add(board, _ROUND, 1)
-        return
-    looks = 0
-    while _add(board, _ROUND, 0) == current:
-        looks = _wait(looks)
-
-
-@compiled
 def _wait(looks: int) -> int:
-    """Wait a little before the next look; returns how many there were."""
+    """Wait a little before the next look at a counter; returns how many there were."""
     if looks < _SPINS:
         _pause()
     elif looks < _SPINS + _YIELDS:  # the thread that is waited for may need this core
-        _give_way()
-    else:  # the environment, or an evaluation, takes long: come back about a tenth too late
-        _nap(min(50 + 5 * (looks - _SPINS - _YIELDS), _LONGEST_NAP))
+        _yield_core()
+    else:  # the environment, or an evaluation, takes long: wake up about a tenth too late
+        _sleep(min(50 + 5 * (looks - _SPINS - _YIELDS), _LONGEST_SLEEP))
     return looks + 1
 
 
 @compiled
-def take(board: Array) -> int:
-    """The next piece of work that no thread has taken yet: who is early takes more of them."""
-    return int(_add(board, _TAKEN, 1))
-
-
-@compiled
-def call(board: Array, team: int) -> int:
-    """Have the other threads of a team begin; returns its size, 1 if they were sent home."""
-    last = _add(board, _CALL, 0)
-    _add(board, _TAKEN, -_add(board, _TAKEN, 0))
-    team = 1 if last < 0 else team
-    _add(board, OPEN, team - _add(board, OPEN, 0))
-    if last < 0:
-        return 1
-    _add(board, _CALL, (last // _TEAMS + 1) * _TEAMS + team - last)
-    return team
-
-
-@compiled
-def wait_for_call(board: Array, last: int) -> tuple[int, int]:
-    """Wait until the call is another than the last; returns it, and its team: -1 to go home."""
+def barrier(counters: Array, team: int) -> None:
+    """Wait until all threads of the team are here."""
+    if team == 1:
+        return
+    current = _read(counters, _ROUND)
+    if _add(counters, _ARRIVED, 1) == team - 1:
+        _add(counters, _ARRIVED, -team)
+        _add(counters, _ROUND, 1)
+        return
     looks = 0
-    while True:
-        now = _add(board, _CALL, 0)
-        if now < 0:
-            return last, -1
-        if now != last:
-            return now, now % _TEAMS
+    while _read(counters, _ROUND) == current:
         looks = _wait(looks)
 
 
 @compiled
-def close(board: Array) -> None:
-    """Note that the update which was called for is done."""
-    _add(board, OPEN, -_add(board, OPEN, 0))
+def next_task(counters: Array) -> int:
+    """The number of the next task that no thread has yet: an early thread does more of them."""
+    return int(_add(counters, _TASK, 1))
 
 
-def dismiss(board: Array) -> None:
-    """Send the other threads home."""
-    board[_CALL] = -1
+@compiled
+def start_update(counters: Array, team: int) -> int:
+    """Have the other threads of a team start; returns its size, 1 if they were shut down."""
+    last = _read(counters, _CALL)
+    _write(counters, _TASK, 0)
+    team = 1 if last < 0 else team
+    _write(counters, UPDATING, team)
+    if last >= 0:
+        _write(counters, _CALL, (last // _TEAMS + 1) * _TEAMS + team)
+    return team
+
+
+@compiled
+def wait_for_update(counters: Array, last: int) -> tuple[int, int]:
+    """Wait for another call than the last; returns it and its team, which is -1 at the shutdown."""
+    looks = 0
+    while True:
+        call = _read(counters, _CALL)
+        if call < 0:
+            return last, -1
+        if call != last:
+            return call, call % _TEAMS
+        looks = _wait(looks)
+
+
+@compiled
+def end_update(counters: Array) -> None:
+    """Note that the update is done."""
+    _write(counters, UPDATING, 0)
+
+
+def shut_down(counters: Array) -> None:
+    """Have the other threads end."""
+    counters[_CALL] = -1

@@ -91,7 +91,7 @@ def test_the_p_value_is_the_exact_one_of_scipy() -> None:
     assert p == pytest.approx(0.1, abs=0.03)
 
 
-def test_equals_are_rarely_told_apart() -> None:
+def test_equal_groups_are_rarely_called_different() -> None:
     """The test errs one time in twenty at most, also with few runs and several environments."""
     stream = np.random.default_rng(4)
     for envs, runs in ((1, 4), (1, 5), (3, 2)):

@@ -1,4 +1,4 @@
-"""A search of a few tiny runs: what is tried, kept, pruned, stopped and gone on with."""
+"""A search of a few tiny runs: tried, stored, pruned, stopped and resumed."""
 
 import dataclasses
 import signal
@@ -22,29 +22,31 @@ from t3d.run.folder import RunFolder
 from t3d.run.lock import Lock, alone
 from t3d.show.terminal import PatientConsole
 from t3d.show.tuning import TuningWatcher, draw
-from t3d.study.tune import Plan, Result, _take, choose, importances, open_study, results, search
+from t3d.study.plan import Plan, choose
+from t3d.study.storage import open_study
+from t3d.study.tune import Result, _next_trial, importances, results, search
 
 SEARCH = ["--search", "learning_rate", "tau", "exploration_noise"]
-# A value that no range to search has, and that trial 0 begins with all the same.
+# A value outside of every range to search, with which trial 0 starts all the same.
 BAD = 'why = "bad on purpose"\n[knobs]\ntau = 0.9\n'
 
 
 def trials(out: Path) -> list[Any]:
-    """What the study in a folder has, as Optuna reads it."""
+    """The trials of the study in a folder, as Optuna reads them."""
     storage = f"sqlite:///{out / 'study.db'}"
     return optuna.load_study(study_name=out.name, storage=storage).get_trials()
 
 
 def plan(out: Path, trials: int, **changed: Any) -> Plan:
-    """A search for tau from the defaults, but for what is changed."""
+    """A search for tau, from the defaults with some changes."""
     base = Config(**{**TINY, **changed})
     return Plan(base, ("tau",), trials, out, None, {"preset": "default", "command": "t3d tune"})
 
 
 def run(plan: Plan, study: optuna.Study) -> list[Result]:
-    """All that is missing."""
+    """Run the missing trials."""
     watcher = TuningWatcher(PatientConsole(quiet=True), plan, [])
-    search(plan, study, lambda: False, watcher.watch, lambda: None, lambda: None)
+    search(plan, study, lambda: False, watcher)
     return results(study)
 
 
@@ -58,7 +60,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out"
 
 
-def test_trial_0_is_what_one_began_with_and_others_differ(tuned: Path) -> None:
+def test_trial_0_is_the_start_and_others_differ(tuned: Path) -> None:
     configs = [RunFolder(tuned / f"trial-000{n}").config() for n in range(4)]
     began = Config(**{**TINY, "tau": 0.9, "engine": configs[0].engine})
     assert configs[0] == began
@@ -84,7 +86,9 @@ def test_best_toml_trains_the_best_trial_again_bit_for_bit(
     best = max(trials(tuned), key=lambda trial: trial.value)
     preset = tuned / "best.toml"
     why = read(str(preset)).why
-    assert why.startswith(f"trial {best.number} of 4, which reached {best.value:,.1f} on Pendulum")
+    assert why.startswith(
+        f"trial {best.number} of 4, with a score of {best.value:,.1f} on Pendulum"
+    )
     again = tmp_path / "again"
     flags = ["--preset", str(preset), "--threads", "1", "--no-video", "--run", str(again)]
     assert main(["train", "Pendulum-v1", *flags]) == 0
@@ -97,7 +101,7 @@ def test_best_toml_trains_the_best_trial_again_bit_for_bit(
 
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGKILL, -9), (signal.SIGTERM, 143)])
-def test_a_study_that_is_stopped_goes_on_to_the_same_end(
+def test_a_study_that_is_stopped_resumes_to_the_same_end(
     tmp_path: Path, sent: signal.Signals, code: int
 ) -> None:
     words = ["tune", "Pendulum-v1", *TINY_FLAGS, *SEARCH, "--steps", "1500", "--trials", "3"]
@@ -143,7 +147,7 @@ def test_a_trial_that_ends_meanwhile_is_counted_once(
     mine = plan(tmp_path / "out", trials=1)
     study = open_study(mine)
     with alone(mine.out) as owner:
-        trial = _take(mine, study, owner)
+        trial = _next_trial(mine, study, owner)
         assert trial is not None
         mine.folder(0).path.mkdir()
         lock = Lock(mine.folder(0))  # as the process that plays it has
@@ -157,7 +161,7 @@ def test_a_trial_that_ends_meanwhile_is_counted_once(
             return found
 
         monkeypatch.setattr(study, "get_trials", look_and_end)
-        assert _take(mine, study, owner) is None
+        assert _next_trial(mine, study, owner) is None
         lock.release()
 
 
@@ -170,7 +174,7 @@ def test_a_trial_elsewhere_is_left_alone(tmp_path: Path) -> None:
     assert study.trials[0].state.name == "RUNNING"
 
 
-def test_a_trial_that_was_not_told_is_told_and_one_without_a_folder_begins(tmp_path: Path) -> None:
+def test_a_finished_trial_is_reported_and_one_without_a_folder_starts(tmp_path: Path) -> None:
     mine = plan(tmp_path / "out", trials=2)
     study = open_study(mine)
     (first,) = run(dataclasses.replace(mine, trials=1), study)
@@ -224,7 +228,7 @@ def test_trials_that_diverge_do_not_end_the_study(
     assert "none of 2 trials finished" in err
 
 
-def test_a_broken_environment_ends_the_study_and_the_trial_can_go_on(
+def test_a_broken_environment_ends_the_study_and_the_trial_can_resume(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     flags = [*TINY_FLAGS, *SEARCH, "--eval-every", "0", "--out", str(tmp_path / "out")]
@@ -241,7 +245,7 @@ def test_what_is_typed_is_not_searched() -> None:
     assert choose(Config(), (), ("tau", "hidden")) == ("tau", "hidden")
     each = Config(exploration_noise=(0.1, 0.2))
     assert "exploration_noise" not in choose(each, (), ())
-    with pytest.raises(T3DError, match="one for each dimension cannot be searched"):
+    with pytest.raises(T3DError, match="a value per dimension cannot be searched"):
         choose(each, (), ("exploration_noise",))
 
 
@@ -263,7 +267,7 @@ def test_the_folder_of_another_search_is_refused(
     assert sorted(tuned.iterdir()) == before
 
 
-def test_a_study_that_is_lost_is_made_again_of_its_runs(tmp_path: Path) -> None:
+def test_a_lost_study_is_rebuilt_from_its_runs(tmp_path: Path) -> None:
     mine = plan(tmp_path / "out", trials=2)
     before = run(mine, open_study(mine))
     (tmp_path / "out" / "study.db").rename(tmp_path / "study.db")
@@ -274,7 +278,7 @@ def test_a_study_that_is_lost_is_made_again_of_its_runs(tmp_path: Path) -> None:
         run(other, open_study(other))
 
 
-def test_a_password_is_not_written_down(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_password_is_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     url = "postgresql://me:secret@localhost/x"
     assert main(["tune", "--storage", url, "--out", str(tmp_path / "out")]) == 2
     err = capsys.readouterr().err
@@ -282,7 +286,7 @@ def test_a_password_is_not_written_down(tmp_path: Path, capsys: pytest.CaptureFi
     assert not (tmp_path / "out").exists()
 
 
-def test_what_mattered_is_drawn_once_enough_trials_finished(tmp_path: Path) -> None:
+def test_importances_are_drawn_once_enough_trials_finished(tmp_path: Path) -> None:
     study = open_study(plan(tmp_path / "out", trials=1))
     better(study, 4)
     with pytest.raises(T3DError, match="4 trials finished, and it takes 5"):
@@ -293,7 +297,7 @@ def test_what_mattered_is_drawn_once_enough_trials_finished(tmp_path: Path) -> N
     files = draw("a title", results(study), shares, tmp_path / "importance")
     assert [file.name for file in files] == ["importance.png", "importance.svg"]
     words = files[1].read_text("utf-8")
-    for word in ("a title", "tau", "best so far", "what set the best quarter apart"):
+    for word in ("a title", "tau", "best so far", "knobs that made the best quarter"):
         assert word in words
 
 

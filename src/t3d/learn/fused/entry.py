@@ -1,0 +1,70 @@
+"""The compiled functions that Python calls: they are kept on disk, and compiled once."""
+
+import hashlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from t3d.base.compiling import entry
+from t3d.base.numbers import Array
+from t3d.learn.fused.layers import select_action
+from t3d.learn.fused.plan import Bounds, Scaling
+from t3d.learn.fused.threads import end_update, start_update, wait_for_update
+from t3d.learn.fused.update import Job, update
+
+
+def source_key(folders: Iterable[Path]) -> str:
+    """A key that changes with every source file of some folders."""
+    key = hashlib.sha256()
+    for folder in folders:
+        for source in sorted(folder.glob("*.py")):
+            key.update(source.read_bytes())
+    return key.hexdigest()
+
+
+def _entry_points(version: str) -> tuple[Callable[..., Any], ...]:
+    """The functions, kept for a version of the sources.
+
+    By itself Numba keeps compiled code for as long as this file stays the same. The functions
+    close over `version`, which makes it a part of the key, for all other files.
+    """
+
+    def begin(counters: Array, team: int) -> int:
+        """Have threads 1 and up begin an update, which thread 0 is to join."""
+        _ = version
+        return start_update(counters, team)
+
+    def work(job: Job, me: int, team: int, call: int) -> None:
+        """Thread 0 joins one update; the others take part in all, until they are shut down."""
+        _ = version
+        if me == 0:
+            update(job, 0, team)
+            end_update(job.counters)
+            return
+        while True:
+            call, team = wait_for_update(job.counters, call)
+            if team < 0:
+                return
+            if me < team:
+                update(job, me, team)
+
+    def act(
+        parameters: Array,
+        actor: Array,
+        bounds: Bounds,
+        scaling: Scaling,
+        states: Array,
+        actions: Array,
+    ) -> None:
+        """The policy's action for every state."""
+        _ = version
+        for i in range(len(states)):
+            actions[i] = select_action(parameters, actor, bounds, scaling, states[i])
+
+    return entry(begin), entry(work), entry(act)
+
+
+# All folders whose functions may be compiled into these.
+_here = Path(__file__).parent
+_folders = _here, _here.with_name("replay"), _here.parents[1] / "base"
+begin, work, act = _entry_points(source_key(_folders))

@@ -1,0 +1,171 @@
+"""Where everything is: the parts of a job, and the place of every layer in its arrays.
+
+A panel holds sixteen transitions, one per lane; its rows are, from the top:
+
+    state | action | next state | next action | target | units and gradients, layer by layer
+
+docs/fused.md has a picture.
+"""
+
+import itertools
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from t3d.base.numbers import Array
+from t3d.learn.fused.tiles import LANES
+
+# Columns of `Scratch.measures`.
+TWIN1_LOSS, TWIN2_LOSS, ACTOR_LOSS, MEAN_Q = range(4)
+
+# One layer of a network, as `layer.ins` and so on. It is a row of an array, and not a tuple, so
+# that networks of any depth run the same compiled code.
+LAYER = np.dtype(
+    [
+        ("ins", np.int64),  # its size
+        ("outs", np.int64),
+        ("width", np.int64),  # inputs, padded to whole vectors
+        ("weight", np.int64),  # where in `Weights` its weights begin, row by row
+        ("bias", np.int64),
+        ("gradient", np.int64),  # where in `Scratch.gradients` those of its weights begin
+        ("bias_gradient", np.int64),
+        ("unit", np.int64),  # which row of a panel is its first output
+        ("grad", np.int64),  # and which the gradient of the loss by that output
+        ("transposed", np.int64),  # where in `Scratch.transposed` its inputs begin
+    ]
+)
+
+# Which update it is, as `schedule[0].critic_step` and so on.
+SCHEDULE = np.dtype(
+    [
+        ("critic_step", np.int64),  # Adam's steps, this one included
+        ("actor_step", np.int64),
+        ("actor_due", np.int64),  # whether this update has steps 13 to 15
+    ]
+)
+
+
+class Networks(NamedTuple):
+    """The layers of each network, from its inputs to its outputs."""
+
+    actor: Array
+    twin1: Array
+    twin2: Array
+
+
+class Sections(NamedTuple):
+    """Which row of a panel each section begins with. The critic sees state and action as one."""
+
+    state: int
+    action: int
+    next_state: int
+    next_action: int
+    target: int  # one row: the Bellman target
+    layers: int  # units and gradients
+
+
+class Plan(NamedTuple):
+    """The place of everything, and the sizes of the arrays."""
+
+    networks: Networks
+    sections: Sections
+    panel: int  # rows of a panel
+    gradients: int  # numbers in the array of gradients
+    transposed: int  # numbers in the array of transposed inputs
+
+
+class Memory(NamedTuple):
+    """The arrays of a replay memory."""
+
+    observation: Array  # (places, state_dim)
+    next_at: Array  # (capacity,): where in `observation` the next state of each row is
+    action: Array
+    reward: Array
+    done: Array
+
+
+class Draw(NamedTuple):
+    """The transitions of one update, and its randomness."""
+
+    from_memory: Array  # (1,): 1 if only `rows` is filled; 0 if `ends` to `discounts` are, too
+    rows: Array  # (batch,): rows of the memory, and of their states
+    steps: Array  # (batch,): how many steps each transition takes together
+    ends: Array  # (batch,): where the next states are
+    rewards: Array  # (batch,): summed over n steps, and scaled
+    discounts: Array  # (batch,): of the next states' values; 0 where an episode terminated
+    noise: Array  # (batch, action_dim): standard normal, for step 6
+    td_errors: Array  # (2, batch): how far each twin was from the target, absolute
+
+
+class Bounds(NamedTuple):
+    """The action range, per dimension."""
+
+    low: Array
+    high: Array
+    middle: Array
+    max_action: Array
+
+
+class Scaling(NamedTuple):
+    """How states are normalised, per dimension: (state - shift) * scale, cut off at the limit."""
+
+    shift: Array
+    scale: Array
+    limit: Array
+
+
+class Weights(NamedTuple):
+    """Actor and twins, flat: layer by layer, weights row by row, then biases."""
+
+    parameters: Array
+    targets: Array
+    exp_avg: Array  # Adam's running means of each gradient, and of its square
+    exp_avg_sq: Array
+
+
+class Scratch(NamedTuple):
+    """Room to compute in."""
+
+    panels: Array  # (panels, rows, lanes)
+    transposed: Array  # inputs of layers with units and lanes swapped, for the weights' gradients
+    gradients: Array  # of each parameter, flat; rows are padded to whole vectors
+    measures: Array  # (panels, 4): the part of each panel in the losses, and in the mean of Q1
+    totals: Array  # (4,): the sums of these
+
+
+class Knobs(NamedTuple):
+    """The knobs of an update, as in `Config`."""
+
+    discounts: Array  # (n_step + 1,): powers of the discount
+    reward_scale: float
+    tau: float
+    policy_noise: float
+    noise_clip: float
+    learning_rate: float
+
+
+def lay_out(state_dim: int, action_dim: int, hidden: tuple[int, ...], panels: int) -> Plan:
+    """Give every layer of the three networks its places, for a batch of some panels."""
+    inputs = state_dim + action_dim
+    starts = itertools.accumulate((0, state_dim, action_dim, state_dim, action_dim, 1))
+    sections = Sections(*starts)
+    sizes = [(state_dim, *hidden, action_dim), (inputs, *hidden, 1), (inputs, *hidden, 1)]
+    networks: list[NDArray[np.void]] = []
+    weight = gradient = transposed = 0
+    unit = sections.layers
+    for network in sizes:
+        if len(networks) == 1:  # the twins do not need theirs any more when the actor learns
+            transposed = 0
+        layers = np.zeros(len(network) - 1, LAYER)
+        for i, (ins, outs) in enumerate(itertools.pairwise(network)):
+            width = math.ceil(ins / LANES) * LANES
+            bias, bias_gradient = weight + ins * outs, gradient + width * outs
+            places = (weight, bias, gradient, bias_gradient, unit, unit + outs, transposed)
+            layers[i] = ins, outs, width, *places
+            weight, gradient, unit = bias + outs, bias_gradient + outs, unit + 2 * outs
+            transposed += width * panels * LANES
+        networks.append(layers)
+    # A layer's inputs are transposed sixteen rows at a time, which may reach beyond the last one.
+    return Plan(Networks(*networks), sections, unit + LANES, gradient, transposed)
