@@ -142,11 +142,12 @@ def test_a_step_crosses_the_files_that_are_listed(engine: str) -> None:
     listed = set(re.findall(r"`(\w[\w/]+\.py)`", table[1]))
     config = Config(engine=engine, **TINY | {"max_episode_steps": 0})  # type: ignore[arg-type]
     crossed: set[str] = set()
+    package = Path(t3d.__file__).parent
 
     def note(frame: FrameType, event: str, value: Any) -> None:
         path = Path(frame.f_code.co_filename)
-        if path.is_relative_to(ROOT / "src/t3d"):
-            crossed.add(path.relative_to(ROOT / "src/t3d").as_posix())
+        if path.is_relative_to(package):
+            crossed.add(path.relative_to(package).as_posix())
 
     with closing(Run.start(EnvMaker("Pendulum-v1", config))) as run:
         while run.collector.steps < 25:  # beyond the random steps
