@@ -10,6 +10,8 @@ import pytest
 import t3d
 from helpers.runs import TINY
 from t3d.cli.main import main as command
+from t3d.run.folder import RunFolder
+from t3d.run.records import Stop
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -71,3 +73,15 @@ def test_an_own_body_trains_from_python_and_from_the_command_line(
     digests = [t3d.inspect(name)["digest"] for name in ("python", "command")]
     assert digests[0] == digests[1]
     assert command(["resume", "command", "--steps", "80", "--no-video"]) == 0
+
+
+def test_a_watcher_stops_at_a_return(tmp_path: Path) -> None:
+    stop_at_return = runpy.run_path(str(EXAMPLES / "stop_at_return.py"))["StopAtReturn"]
+    run = tmp_path / "run"
+    t3d.train(run=run, quiet=True, watchers=[stop_at_return(-1e4)], **TINY)
+    *_, stop = RunFolder(run).records()
+    assert isinstance(stop, Stop)
+    assert (stop.step, stop.watcher) == (0, "StopAtReturn")
+    assert stop.reason.endswith(", limit -10000.0")
+    t3d.resume(run, quiet=True, watchers=[stop_at_return(1e4)])
+    assert t3d.inspect(run)["finished"]
