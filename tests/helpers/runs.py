@@ -18,6 +18,7 @@ from t3d.play.envs import EnvMaker, EnvSource, env_name
 from t3d.run.folder import RunFolder
 from t3d.run.loop import Run
 from t3d.run.records import Record
+from t3d.run.session import about, open_run, train_to_end
 from t3d.run.watchers import Watcher
 
 CLOCKED = ("seconds", "steps_per_second")
@@ -79,6 +80,23 @@ def in_memory(env: EnvSource = "Pendulum-v1", **knobs: Any) -> Trained:
             arrays |= {f"memory.{block.table}.{block.low}.{k}": array for k, array in pieces}
         state = {k: f"{a.dtype}{a.shape}".encode() + a.tobytes() for k, a in arrays.items()}
         return Trained(recorder, state, run.agent)
+
+
+def trained(path: Path, env: EnvSource = "Pendulum-v1", **knobs: Any) -> Path:
+    """Train a tiny run in a new folder to its end, without a score or pictures."""
+    config = Config.from_dict({"env": env_name(env), **TINY, **knobs})
+    with closing(Run.start(EnvMaker(env, config), RunFolder(path), about("default"))) as run:
+        train_to_end(run)
+    return path
+
+
+def resumed(path: Path, env: EnvSource | None = None, **changed: Any) -> list[str]:
+    """Resume a run and train it to its end, with some knobs changed; returns its notes."""
+    folder = RunFolder.open(path)
+    config = Config.from_dict(vars(folder.config()) | changed)
+    with closing(open_run(EnvMaker(env or config.env, config), folder, {})) as run:
+        train_to_end(run)
+        return run.notes
 
 
 def whole_state(run: str | Path) -> dict[str, np.ndarray[Any, Any]]:

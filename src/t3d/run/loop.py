@@ -2,7 +2,6 @@
 
 import dataclasses
 import tempfile
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, suppress
 from math import isfinite
@@ -20,6 +19,7 @@ from t3d.run import health
 from t3d.run.build import build
 from t3d.run.checkpoint import Progress, State
 from t3d.run.folder import RunFolder
+from t3d.run.journal import Journal
 from t3d.run.learning import Learning
 from t3d.run.lock import Lock
 from t3d.run.records import (
@@ -27,7 +27,6 @@ from t3d.run.records import (
     Evaluation,
     HealthWarning,
     Json,
-    Record,
     Stop,
     Training,
     record_of,
@@ -88,19 +87,18 @@ class Run:
             if folder:
                 files.need_room(folder.path, run.parts.disk_bytes(), "this run")
                 folder.create(run.config, about or {})
-                run.store = DiskStore(folder, Lock(folder))
-            run.open()
+            run.open(DiskStore(folder, Lock(folder)) if folder else Store(), run.progress)
         except BaseException:
             run.close()
             raise
         return run
 
-    def open(self) -> None:
-        """Begin to learn and to measure time, from where the run is."""
-        self.learning.open()
+    def open(self, store: Store, progress: Progress) -> None:
+        """Begin to learn and to record, from where the run is."""
+        self.store, self.progress = store, progress
         self.saved_at = self.collector.steps
-        self._started = time.monotonic()
-        self._speed_from = (self._started, self.collector.steps)
+        self.journal = Journal(store, self.watchers, self.collector, progress.seconds)
+        self.learning.open()
 
     @property
     def agent(self) -> T3D:
@@ -169,17 +167,16 @@ class Run:
     def _record_playing(self, ended: list[EpisodeEnd]) -> None:
         """Record what went wrong and was repaired, and the episodes that ended."""
         for kind, facts, text in self.collector.take_events():
-            self.record(record_of({"kind": kind, **facts, **self._now()}))
+            self.journal.add(record_of({"kind": kind, **facts, **self.journal.now()}))
             self.progress.not_bit_exact.append(f"at step {self.collector.steps:,} {text}")
         for env, number, length, total in ended:
             facts = {"env": env, "episode": number, "length": length, "return_": total}
-            self.record(Episode(**facts, **self._now()))
+            self.journal.write(Episode, **facts)
 
     def _record_stop(self) -> None:
         if self.watchers.stop and not self.finished:
             watcher, reason = self.watchers.stop
-            self.stopped_by = Stop(watcher=watcher, reason=reason, **self._now())
-            self.record(self.stopped_by)
+            self.stopped_by = self.journal.write(Stop, watcher=watcher, reason=reason)
 
     def _passed(self, every: int, since: int) -> bool:
         """Whether a multiple of `every` steps was passed since a step."""
@@ -215,54 +212,31 @@ class Run:
         if progress.best_mean is None or score.mean > progress.best_mean:
             progress.best_mean, progress.best_step = score.mean, self.collector.steps
             self.store.save_best(agent)
-        self.record(
-            Evaluation(
-                **facts,
-                best_mean=progress.best_mean,
-                best_step=progress.best_step,
-                returns=score.returns,
-                lengths=score.lengths,
-                **self._now(),
-            )
-        )
+        best: Json = {"best_mean": progress.best_mean, "best_step": progress.best_step}
+        lists: Json = {"returns": score.returns, "lengths": score.lengths}
+        self.journal.write(Evaluation, **facts, **best, **lists)
 
     def log(self) -> None:
         """Record how learning goes, and warnings that were not given before."""
-        agent, steps, now = self.agent, self.collector.steps, time.monotonic()
-        before, steps_before = self._speed_from
-        self._speed_from = (now, steps)
+        agent, memory = self.agent, self.memory
         values = {name: float(value) for name, value in self.learning.measures.items()}
         # JSON has no number that is not finite, only null.
-        measures: dict[str, float | None] = {
-            name: value if isfinite(value) else None for name, value in values.items()
-        }
-        training = Training(
+        measures: Json = {name: v if isfinite(v) else None for name, v in values.items()}
+        training = self.journal.write(
+            Training,
             updates=agent.updates,
-            memory=len(self.memory),
-            measures={**measures, **self.collector.measures()},
-            exploration=mean_noise(self.config, steps),
-            saturation=health.saturation(agent, self.memory),
-            steps_per_second=(steps - steps_before) / max(now - before, 1e-9),
-            **self._now(),
+            memory=len(memory),
+            measures=measures | self.collector.measures(),
+            exploration=mean_noise(self.config, self.collector.steps),
+            saturation=health.saturation(agent, memory),
+            steps_per_second=self.journal.steps_per_second(),
         )
-        self.record(training)
         if agent.updates:
             facts = measures | {"saturation": training.saturation}
-            for name, text in health.warnings(agent, self.memory, self.config, facts):
+            for name, text in health.warnings(agent, memory, self.config, facts):
                 if name not in self.progress.warned:
                     self.progress.warned.append(name)
-                    self.record(HealthWarning(name=name, text=text, **self._now()))
-
-    def record(self, record: Record) -> None:
-        """Write a line to metrics.jsonl, and show it to the watchers."""
-        self.store.write(record)
-        self.watchers.record(record)
-
-    def _now(self) -> Json:
-        return {"step": self.collector.steps, "seconds": round(self._elapsed(), 3)}
-
-    def _elapsed(self) -> float:
-        return self.progress.seconds + time.monotonic() - self._started
+                    self.journal.write(HealthWarning, name=name, text=text)
 
     def checkpoint(self) -> None:
         """Save the complete state of the run, unless the agent is broken."""
@@ -273,7 +247,7 @@ class Run:
         progress = dataclasses.replace(
             self.progress,
             measured={name: float(value) for name, value in self.learning.measures.items()},
-            seconds=self._elapsed(),
+            seconds=self.journal.seconds,
             warned=sorted(self.progress.warned),
         )
         self.saved_at = self.collector.steps

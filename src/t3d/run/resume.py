@@ -39,8 +39,7 @@ def resume(
         if valid is None:  # it stopped before its first checkpoint
             folder.best_agent.unlink(missing_ok=True)
             run.collector.reset()
-            run.store = DiskStore(folder, lock)
-            run.open()
+            run.open(DiskStore(folder, lock), run.progress)
         else:
             _restore(run, folder, valid, lock)
         undo.pop_all()
@@ -52,8 +51,9 @@ def _restore(run: Run, folder: RunFolder, valid: Valid, lock: Lock) -> None:
     step, position = valid.manifest["step"], valid.manifest["metrics"]
     state = State(run.agent, run.memory, run.collector)
     progress = checkpoint.load(valid, folder, state)
-    run.store = store = DiskStore(folder, lock, position["bytes"])
-    run.open()
+    store = DiskStore(folder, lock, position["bytes"])
+    run.open(store, progress)
+    run.learning.measures = dict(progress.measured)
     for damaged, why in valid.damaged.items():
         checkpoint.quarantine(damaged)
         run.notes.append(f"{why}; back to the checkpoint of step {step:,}")
@@ -71,5 +71,3 @@ def _restore(run: Run, folder: RunFolder, valid: Valid, lock: Lock) -> None:
     if differences:
         changes = "; ".join(differences)
         run.notes.append(f"{changes}: from here on not bit for bit an uninterrupted run")
-    run.progress = progress
-    run.learning.measures = dict(progress.measured)

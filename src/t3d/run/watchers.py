@@ -60,7 +60,8 @@ class Watchers:
         self._waiting.append(watcher)
 
     def start(self, run: "Run") -> None:
-        """Start those that have not been."""
+        """Start those that have not been, for a loop that nobody has stopped yet."""
+        self.stop = self.failure = None
         waiting, self._waiting = self._waiting, []
         for watcher in waiting:
             self._watching.append(watcher)
