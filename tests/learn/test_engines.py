@@ -111,6 +111,10 @@ def test_an_agent_of_ones_own_is_found_by_its_name_or_passed_as_a_class() -> Non
     agent, _ = make_agent(Config(agent=name), *SPACES)
     assert type(agent) is Local
     assert (agent.config.agent, agent.config.engine) == (name, "reference")
+    agent, _ = make_agent(Config(), *SPACES, agent=Careful)
+    assert type(agent) is Careful
+    agent, _ = make_agent(Config(agent=name), *SPACES, agent="t3d")
+    assert type(agent) is FusedT3D
 
 
 def test_knobs_may_hold_classes_and_callables() -> None:

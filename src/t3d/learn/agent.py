@@ -220,7 +220,7 @@ def _bound(values: ArrayLike, dtype: torch.dtype) -> Tensor:
     """One end of the action range; its double is finite too, so the range's width is."""
     expected = f"action bound is {values!r}; expected one finite {dtype} number per dimension"
     try:
-        bound = torch.from_numpy(np.array(values, np.float64)).to(dtype)
+        bound = torch.from_numpy(np.asarray(values, np.float64).copy()).to(dtype)
     except (TypeError, ValueError) as error:
         raise BadInput(expected) from error
     if bound.ndim != 1 or bound.numel() == 0 or not bool(torch.isfinite(2 * bound).all()):

@@ -63,12 +63,18 @@ def agent_class(
 
 
 def make_agent(
-    config: Config, layout: Layout, low: ArrayLike, high: ArrayLike
+    config: Config,
+    layout: Layout,
+    low: ArrayLike,
+    high: ArrayLike,
+    agent: AgentSource | None = None,
 ) -> tuple[Agent, str]:
     """An untrained agent for a config, and why it is not on a faster engine.
 
-    `agent.config` then says which agent and engine it became.
+    `agent` replaces `config.agent`. The config of the result says what it became.
     """
+    if agent is not None:
+        config = dataclasses.replace(config, agent=agent_name(agent))
     kind, why = agent_class(config, layout)
     config = dataclasses.replace(config, engine=kind.engine)
     try:
