@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from helpers.memories import chain, filled_memory, frames, numbered, numbered_memory
 from t3d import T3D, Config, FusedT3D, ReplayBuffer, T3DError
-from t3d.learn.replay.sampling import Rows, Sampler, Transitions, Uniform, fast_walk, walk
+from t3d.learn.replay.sampling import Rows, Sampler, Transitions, Uniform, fast, walk
 
 Array = NDArray[Any]
 FRAME, VECTOR = 3, 2  # numbers in a frame, and in the vector
@@ -315,7 +315,7 @@ def test_a_walk_is_a_naive_walk_compiled_or_not(leaps: list[int], n_step: int, s
     discounts = (0.9 ** np.arange(n_step)).astype(np.float32)
     rows = random.integers(0, room, 10)
     last, total, steps = (np.zeros((2, 10), kind) for kind in (np.int64, np.float32, np.float32))
-    for i, function in enumerate((walk, fast_walk())):
+    for i, function in enumerate((walk, fast(walk))):
         function(rows, next_at, reward, discounts, last[i], total[i], steps[i])
     for i, row in enumerate(rows.tolist()):
         path = [row]
