@@ -108,7 +108,7 @@ def test_a_callable_that_cannot_be_imported_is_trained_scored_and_resumed(tmp_pa
     run = tmp_path / "run"
     tiny(run, local)
     assert (run / "score.json").exists()
-    with pytest.raises(t3d.BadInput, match="pass the callable itself"):
+    with pytest.raises(t3d.BadInput, match="from Python, pass it as env"):
         t3d.resume(run, steps=70, quiet=True)
     t3d.resume(run, steps=70, env=local, quiet=True)
     assert t3d.inspect(run)["step"] == 70

@@ -4,7 +4,6 @@ import dataclasses
 import tempfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, suppress
-from math import isfinite
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +11,7 @@ import numpy as np
 from t3d.base import files
 from t3d.base.errors import BadInput, BrokenEnvironment, BrokenWatcher, Diverged
 from t3d.learn.agent import Agent
-from t3d.play.collecting import Episode as EpisodeEnd
 from t3d.play.envs import EnvMaker
-from t3d.play.explore import mean_noise
 from t3d.run import health
 from t3d.run.build import build
 from t3d.run.checkpoint import Progress, State
@@ -23,13 +20,9 @@ from t3d.run.journal import Journal
 from t3d.run.learning import Learning
 from t3d.run.lock import Lock
 from t3d.run.records import (
-    Episode,
     Evaluation,
-    HealthWarning,
     Json,
     Stop,
-    Training,
-    record_of,
 )
 from t3d.run.signals import never
 from t3d.run.store import DiskStore, Store
@@ -91,7 +84,7 @@ class Run:
         """Begin to learn and to record, from where the run is."""
         self.store, self.progress = store, progress
         self.saved_at = self.collector.steps
-        self.journal = Journal(store, self.watchers, self.collector, progress.seconds)
+        self.journal = Journal(store, self.watchers, self.collector, progress)
         self.learning.open()
 
     @property
@@ -147,7 +140,7 @@ class Run:
         ended = self.collector.step(self.learning.policy, self.memory, self._meanwhile)
         if self.collector.steps > before:
             self.agent.observe(self.collector.state)
-        self._record_playing(ended)
+        self.journal.write_playing(ended)
         if self.config.train_after == "step" or ended:
             self.learning.learn(self.collector.steps)
         last = self.collector.steps >= self.config.steps
@@ -157,15 +150,6 @@ class Run:
 
     def _meanwhile(self) -> AbstractContextManager[None]:
         return self.learning.meanwhile(self.collector.steps)
-
-    def _record_playing(self, ended: list[EpisodeEnd]) -> None:
-        """Record what went wrong and was repaired, and the episodes that ended."""
-        for kind, facts, text in self.collector.take_events():
-            self.journal.add(record_of({"kind": kind, **facts, **self.journal.now()}))
-            self.progress.not_bit_exact.append(f"at step {self.collector.steps:,} {text}")
-        for env, number, length, total in ended:
-            facts = {"env": env, "episode": number, "length": length, "return_": total}
-            self.journal.write(Episode, **facts)
 
     def _record_stop(self) -> None:
         if self.watchers.stop and not self.finished:
@@ -211,26 +195,8 @@ class Run:
         self.journal.write(Evaluation, **facts, **best, **lists)
 
     def log(self) -> None:
-        """Record how learning goes, and warnings that were not given before."""
-        agent, memory = self.agent, self.memory
-        values = {name: float(value) for name, value in self.learning.measures.items()}
-        # JSON has no number that is not finite, only null.
-        measures: Json = {name: v if isfinite(v) else None for name, v in values.items()}
-        training = self.journal.write(
-            Training,
-            updates=agent.updates,
-            memory=len(memory),
-            measures=measures | self.collector.measures(),
-            exploration=mean_noise(self.config, self.collector.steps),
-            saturation=health.saturation(agent, memory),
-            steps_per_second=self.journal.steps_per_second(),
-        )
-        if agent.updates:
-            facts = measures | {"saturation": training.saturation}
-            for name, text in health.warnings(agent, memory, self.config, facts):
-                if name not in self.progress.warned:
-                    self.progress.warned.append(name)
-                    self.journal.write(HealthWarning, name=name, text=text)
+        """Record how learning goes."""
+        self.journal.write_learning(self.agent, self.memory, self.learning.measures)
 
     def checkpoint(self) -> None:
         """Save the complete state of the run, unless the agent is broken."""
