@@ -89,13 +89,11 @@ def _one_thread() -> None:
 def numbers(source: EnvSource | None = None, **knobs: Any) -> Numbers:
     """What a run with these knobs has computed after its last step, without any evaluation."""
     config = Config(**(SMALL | knobs))
-    with closing(Run(EnvMaker(source or config.env, config))) as run:
+    with closing(Run.start(EnvMaker(source or config.env, config))) as run:
         return numbers_after_all_steps(run)
 
 
 def numbers_after_all_steps(run: Run) -> Numbers:
-    run.collector.reset()
-    run.open()
     while run.collector.steps < run.config.steps:
         run.step()
     return numbers_of(run)
@@ -196,7 +194,7 @@ def test_ray_gets_its_address_and_the_cpus_of_each_collector(
 
 def test_env_backend_moves_the_environments_and_keeps_the_numbers() -> None:
     config = Config(**SMALL, num_envs=2, env_backend="processes")
-    with closing(Run(EnvMaker("Pendulum-v1", config))) as run:
+    with closing(Run.start(EnvMaker("Pendulum-v1", config))) as run:
         assert len(multiprocessing.active_children()) == 2
         assert isinstance(run.collector, Collector)
         workers = run.collector.environments.vector
