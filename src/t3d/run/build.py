@@ -69,7 +69,10 @@ def build(maker: EnvMaker, scratch: Path) -> Parts:
         collector: Collecting
         if config.collectors:
             threads = reference_threads(config, spaces.layout)
-            player = partial(_player, config, threads)
+            own = (
+                None if config.agent == "t3d" else type(agent)
+            )  # travels where no name leads to it
+            player = partial(_player, config, threads, own)
             collector = Collectors(maker, spaces, agent, player)
         else:
             collector = Collector(Environments(maker), config)
@@ -111,9 +114,9 @@ def _require_memory(memory: ReplayBuffer, config: Config) -> None:
     raise BadInput(f"{problem}: use --capacity {limit} or less, or --replay-on-disk")
 
 
-def _player(config: Config, threads: int, spaces: Spaces) -> Agent:
+def _player(config: Config, threads: int, own: type[Agent] | None, spaces: Spaces) -> Agent:
     """An agent for a collector, which gets its weights from the one that learns."""
     if config.staleness:  # in lock-step everything is as in the learner, for the bits
         threads, config = 1, dataclasses.replace(config, device="cpu", engine="auto")
     torch.set_num_threads(threads)
-    return make_agent(config, *spaces)[0]
+    return make_agent(config, *spaces, own)[0]
