@@ -139,7 +139,7 @@ def test_pixels_are_another_state() -> None:
 
 def written(**knobs: Any) -> tuple[Numbers, Any]:
     """The numbers of a run with a folder, and what is in the folder."""
-    config = Config(**(SMALL | {"checkpoint_every": 10} | knobs))
+    config = Config(**(SMALL | {"checkpoint_every": 15} | knobs))
     with TemporaryDirectory() as parent:
         folder = RunFolder(Path(parent) / "run")
         with closing(Run.start(EnvMaker(config.env, config), folder)) as run:
