@@ -1,6 +1,7 @@
 """How fast one update is, beside plain PyTorch and the limit of the machine.
 
     python benchmarks/update.py [--quick] [--json] [--state N --action N --hidden N --batch N]
+    python benchmarks/update.py --against OTHER/src [--n-step N] ...
 
 By default the work is HalfCheetah-v5's: 17 state and 6 action dimensions, hidden 256-256,
 batch 256, float32, the actor at every second update. The contestants take turns in one
@@ -18,6 +19,9 @@ second:
 The limit is measured with NumPy's product of two 256 x 256 matrices, one in each of as many
 threads as there are cores. A library's product copies its operands into a better order first;
 the fused engine has them in that order already, which pays for most of what is not a product.
+
+With --against, the fused engine of these sources and that of another source tree take turns, each
+in a process of its own. The ratios are above 1 where these sources are faster.
 """
 
 import os
@@ -28,14 +32,18 @@ for library in ("OPENBLAS", "MKL"):  # NumPy's products: one thread in each of o
 import argparse
 import json
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 
 from plain import PlainTD3
-from t3d import T3D, Config, FusedT3D, ReplayBuffer
+from rounds import filled_memory
+from t3d import T3D, Config, FusedT3D
 from t3d.base.machine import cores
 
 SIDE = 256
@@ -51,19 +59,6 @@ def flops(state: int, action: int, hidden: int, batch: int) -> float:
     through = critic + inner + hidden * action  # of the first twin, forth and back to the action
     actors = actor + through + actor + hidden**2 + hidden * action
     return 2.0 * batch * (targets + critics + actors / 2)
-
-
-def filled_memory(rows: int, state: int, action: int) -> ReplayBuffer:
-    """Random transitions: what is in them does not matter for the speed."""
-    draw = np.random.default_rng(0)
-    memory = ReplayBuffer(rows, state, action)
-    for first in range(0, rows, 100_000):
-        some = min(100_000, rows - first)
-        states = draw.standard_normal((2, some, state), np.float32)
-        actions = draw.uniform(-1, 1, (some, action))
-        rewards = draw.standard_normal(some, np.float32)
-        memory.add(states[0], states[1], actions, rewards, draw.random(some) < 0.01)
-    return memory
 
 
 def per_second(work: Callable[[], object], seconds: float) -> float:
@@ -125,6 +120,40 @@ def measure(turns: dict[str, Callable[[float], float]], rounds: int) -> dict[str
     return {name: statistics.median(values) for name, values in rates.items()}
 
 
+def compare(sources: list[Path], sizes: list[int], rounds: int) -> None:
+    """Have two source trees take turns, and print how many times faster the first is."""
+    script = Path(__file__).with_name("rounds.py")
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(script), *map(str, sizes)],
+            env=os.environ | {"PYTHONPATH": str(source.resolve())},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for source in sources
+    ]
+
+    def rate(process: "subprocess.Popen[str]", threads: int, seconds: float) -> float:
+        assert process.stdin
+        assert process.stdout
+        print(json.dumps([threads, seconds]), file=process.stdin, flush=True)
+        return float(process.stdout.readline())
+
+    for threads in (1, 0):
+        for process in processes:
+            rate(process, threads, 1.0)  # warms up
+        rates: list[list[float]] = [[], []]
+        for number in range(rounds):
+            for side in (0, 1) if number % 2 else (1, 0):
+                rates[side].append(rate(processes[side], threads, 0.1))
+        here, there = (statistics.median(side) for side in rates)
+        name = "1 thread " if threads else "default  "
+        print(f"  {name}{here:8.0f} against {there:8.0f} updates per second: {here / there:.3f}")
+    for process in processes:
+        process.communicate()
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -135,8 +164,15 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=256, help="width of both hidden layers")
     parser.add_argument("--batch", type=int, default=256, help="transitions in a batch")
     parser.add_argument("--rows", type=int, default=100_000, help="transitions in the memory")
+    parser.add_argument("--against", type=Path, help="another source tree, to compare with")
+    parser.add_argument("--n-step", type=int, default=1, help="length of returns, with --against")
     asked = parser.parse_args()
-    turns = contestants(asked.state, asked.action, asked.hidden, asked.batch, asked.rows)
+    sizes = [asked.state, asked.action, asked.hidden, asked.batch, asked.rows]
+    if asked.against:
+        here = Path(__file__).parents[1] / "src"
+        compare([here, asked.against], [*sizes, asked.n_step], rounds=20 if asked.quick else 100)
+        return
+    turns = contestants(*sizes)
     rates = measure(turns, rounds=6 if asked.quick else 25)
     print(f"{cores()} cores, updates per second:")
     for name, rate in rates.items():

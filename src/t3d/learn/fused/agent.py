@@ -29,7 +29,7 @@ from t3d.learn.fused.plan import (
     Weights,
     lay_out,
 )
-from t3d.learn.fused.team import ThreadTeam, finish
+from t3d.learn.fused.team import ThreadTeam
 from t3d.learn.fused.threads import COUNTERS
 from t3d.learn.fused.tiles import LANES
 from t3d.learn.fused.update import Job
@@ -98,7 +98,8 @@ class FusedT3D(T3D):
         layers = lay_out(
             self.state_dim, self.action_dim, self.config.hidden, panels=1
         ).networks.actor
-        self._acting = self._weights.parameters, layers, self._bounds, self._scaling
+        bounds, scaling = tuple(self._bounds), tuple(self._scaling)
+        self._acting = self._weights.parameters, layers, bounds, scaling
         self._team: ThreadTeam | None = None
         self._td_errors: Array = np.zeros((2, 0))
 
@@ -180,7 +181,7 @@ class FusedT3D(T3D):
             )
             job = self._job(stores, self._scaling, self.config.batch_size)
             self._team = ThreadTeam(job, memory, self.config.threads, self.config.policy_freq)
-        finish(self._team.job)  # an update that an interrupt has left, or that nobody finished
+        self._team.join()  # an update that an interrupt has left, or that nobody finished
         return self._team
 
     def _draw(self, job: Job, memory: ReplayBuffer) -> None:
@@ -221,7 +222,7 @@ class FusedT3D(T3D):
         job.batch.noise[:] = noise.numpy()
         self._schedule(job)
         entry.begin(job.counters, 1)
-        entry.work(job, 0, 1, 0)
+        entry.work(entry.unnamed(job), 0, 1, 0)
         return self._learned(job)
 
     def _actor_due(self) -> bool:

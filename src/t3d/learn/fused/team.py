@@ -4,6 +4,7 @@ import os
 import threading
 import time
 import weakref
+from typing import Any
 
 from t3d.base.machine import cores
 from t3d.learn.fused import entry
@@ -19,17 +20,19 @@ class ThreadTeam:
     def __init__(self, job: Job, memory: ReplayBuffer, threads: int, policy_freq: int) -> None:
         """Start the helpers; with 0 threads, use as many as are worth it."""
         self.job = job
+        self._unnamed = entry.unnamed(job)
         self._memory = memory
         self._process = os.getpid()
         limit = LARGEST_TEAM if os.name == "posix" else 1
         limit = min(threads or cores(), len(job.scratch.panels), limit)
         helpers: list[threading.Thread] = []
         # At exit too: a thread that outlives the interpreter would crash the process.
-        weakref.finalize(self, _shut_down, job, helpers, self._process)
+        weakref.finalize(self, _shut_down, self._unnamed, helpers, self._process)
         # All start before the first update, so that no interrupt can leave a team that waits for
         # a thread which was never started.
         for me in range(1, limit):
-            helpers.append(threading.Thread(target=entry.work, args=(job, me, 0, 0), daemon=True))
+            work = self._unnamed, me, 0, 0
+            helpers.append(threading.Thread(target=entry.work, args=work, daemon=True))
             try:
                 helpers[-1].start()
             except RuntimeError:  # the system gives no more threads; fewer do the same
@@ -54,24 +57,25 @@ class ThreadTeam:
 
     def finish(self) -> None:
         """Take part in the update until it is done."""
-        finish(self.job)
+        self.join()
         self._size.record(time.perf_counter() - self._began)
 
+    def join(self) -> None:
+        """Take part in an update, if one is going on."""
+        _join(self._unnamed)
 
-def finish(job: Job) -> None:
-    """Do this thread's part of an update, if one is going on.
 
-    The shared counters say so: an interrupt could leave a variable of Python wrong.
-    """
-    team = int(job.counters[UPDATING])
+def _join(unnamed: tuple[Any, ...]) -> None:
+    # The shared counters know of an update: an interrupt could leave a variable of Python wrong.
+    team = int(unnamed[0][UPDATING])
     if team:
-        entry.work(job, 0, team, 0)
+        entry.work(unnamed, 0, team, 0)
 
 
-def _shut_down(job: Job, helpers: list[threading.Thread], process: int) -> None:
+def _shut_down(unnamed: tuple[Any, ...], helpers: list[threading.Thread], process: int) -> None:
     if os.getpid() == process:
-        finish(job)
-    shut_down(job.counters)
+        _join(unnamed)
+    shut_down(unnamed[0])
     for helper in helpers:
         if helper.ident is not None:  # an interrupt may have come before it started
             helper.join()

@@ -58,15 +58,20 @@ class _Code:
     def times(self, value: Any, constant: int) -> Any:
         return self.builder.mul(value, self.count(constant))
 
-    def array(self, kind: Any, value: Any) -> "_Operand":
-        """An array of Numba's: where it begins, its shape, and its strides in bytes."""
+    def array(self, kind: Any, value: Any, *, panels: bool = False) -> "_Operand":
+        """An array of Numba's: where it begins, its shape, and its strides in bytes.
+
+        The compiler makes better code of those that it knows. `panels` are rows of LANES numbers.
+        """
         array = self.context.make_array(kind)(self.context, self.builder, value)
         shape, strides = (
             cgutils.unpack_tuple(self.builder, sizes, kind.ndim)
             for sizes in (array.shape, array.strides)
         )
-        # The compiler makes better code of a stride that it knows.
-        if kind.layout == "C":
+        if panels:
+            shape[-1] = self.count(LANES)
+            strides[-2:] = self.count(LANES * self.bits // 8), self.count(self.bits // 8)
+        elif kind.layout == "C":
             strides[-1] = self.count(self.bits // 8)
         elif kind.layout == "F":
             strides[0] = self.count(self.bits // 8)
@@ -129,7 +134,8 @@ class _Operand(NamedTuple):
 class _Product(NamedTuple):
     """out[row, lane] = the sum of a[row, k] * b[k, lane], over k.
 
-    With one dimension more: the sum of a[panel, row, k] * b[panel, k, lane], over panels, then k.
+    With one dimension more: the sum of a[panel, row, k] * b[panel, k, lane], over panels, then k,
+    which is then a lane too.
     """
 
     out: _Operand
@@ -160,7 +166,7 @@ def _tile(code: _Code, product: _Product, finish: Finish, first: Any, height: in
         a_panel, b_panel = (
             builder.mul(outer.index, strides[0]) if strides else code.count(0) for strides in some
         )
-        with cgutils.for_range(builder, b.shape[-2]) as inner:
+        with cgutils.for_range(builder, a.shape[-1]) as inner:
             step = builder.mul(inner.index, b.strides[-2])
             panel = code.load(code.moved(b.data, [code.count(1)], builder.add(b_panel, step)))
             step = builder.add(a_panel, builder.mul(inner.index, a.strides[-1]))
@@ -188,7 +194,10 @@ def _product(finish: Finish) -> Callable[[Array, Array, Array, Array], None]:
 
         def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
             code = _Code(context, builder, out.dtype)
-            arrays = _Product(*(code.array(*pair) for pair in zip(kinds, values)))
+            in_panels = False, a.ndim == 3, True, extra.ndim > 1
+            arrays = _Product(
+                *(code.array(k, v, panels=p) for k, v, p in zip(kinds, values, in_panels))
+            )
             row, left = code.count(0), arrays.out.shape[0]
             for height in _HEIGHTS:
                 tiles = builder.udiv(left, code.count(height))
@@ -227,7 +236,7 @@ def masked(out: Array, a: Array, b: Array, units: Array) -> None:
 
 @compiled
 def product(out: Array, a: Array, b: Array) -> None:
-    """out = a @ b; if both have a dimension for panels, the sum of this over all panels."""
+    """out = a @ b; if both are panels, the sum of this over all panels."""
     _plain(out, a, b, b)
 
 
