@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from t3d.base.compiling import entry
+from t3d.base.compiling import compiled, entry
 from t3d.base.numbers import Array
 from t3d.learn.fused.layers import select_action
 from t3d.learn.fused.plan import (
