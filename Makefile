@@ -33,6 +33,7 @@ format: .venv/ready
 # The pictures of docs/.
 figures: .venv/ready
 	$(bin)/python docs/draw_steps.py
+	$(bin)/python docs/link_steps.py
 
 # T3D beside its peers, each in a virtual environment of its own: docs/speed.md.
 bench: .venv/ready

@@ -11,7 +11,7 @@ from helpers.runs import TINY, read_json
 from t3d.run.folder import RunFolder
 
 
-def tiny(path: Path, env: Any = "Pendulum-v1", **more: Any) -> t3d.T3D:
+def tiny(path: Path, env: Any = "Pendulum-v1", **more: Any) -> t3d.Agent:
     return t3d.train(env, run=path, preset="default", **(TINY | {"quiet": True} | more))
 
 
@@ -108,7 +108,7 @@ def test_a_callable_that_cannot_be_imported_is_trained_scored_and_resumed(tmp_pa
     run = tmp_path / "run"
     tiny(run, local)
     assert (run / "score.json").exists()
-    with pytest.raises(t3d.BadInput, match="pass the callable itself"):
+    with pytest.raises(t3d.BadInput, match="from Python, pass it as env"):
         t3d.resume(run, steps=70, quiet=True)
     t3d.resume(run, steps=70, env=local, quiet=True)
     assert t3d.inspect(run)["step"] == 70
@@ -122,3 +122,16 @@ def test_misspelt_knobs_of_train_are_refused() -> None:
 def test_the_config_is_frozen() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         t3d.Config().tau = 1.0  # type: ignore[misc]
+
+
+def test_an_agent_class_that_cannot_be_imported_is_trained_scored_and_resumed(
+    tmp_path: Path,
+) -> None:
+    class Careful(t3d.T3D):
+        pass
+
+    run = tmp_path / "run"
+    assert type(tiny(run, agent=Careful)) is Careful
+    assert (run / "score.json").exists()
+    assert type(t3d.resume(run, steps=70, agent=Careful, quiet=True)) is Careful
+    assert t3d.inspect(run)["step"] == 70

@@ -49,7 +49,7 @@ def test_a_step_has_its_equation_and_picture(step: int) -> None:
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_step_links_to_its_line_of_code(step: int) -> None:
-    links = re.findall(r"\[learn/(\w+\.py), step (\d+)\]\((.+?)#L(\d+)\)", section(step))
+    links = re.findall(r"\[learn/([\w/]+\.py), step (\d+)\]\((.+?)#L(\d+)\)", section(step))
     assert len(links) == 1, f"step {step} has {len(links)} links to its code; expected one"
     name, number, path, line = links[0]
     assert int(number) == step
@@ -59,8 +59,14 @@ def test_a_step_links_to_its_line_of_code(step: int) -> None:
     lines = source.read_text("utf-8").splitlines()
     right = [at for at, text in enumerate(lines, 1) if re.search(rf"{mark}(?!\w)", text)]
     assert right == [int(line)], (
-        f"step {step} links to {name}#L{line}, but '{mark}' is at line {right}: fix {PAGE.name}"
+        f"step {step} links to {name}#L{line}, but '{mark}' is at line {right}: make figures"
     )
+
+
+def test_the_script_that_sets_the_links_agrees() -> None:
+    script, text = runpy.run_path(str(DOCS / "link_steps.py")), PAGE.read_text("utf-8")
+    assert script["linked"](text) == text
+    assert script["linked"](re.sub(r"#L\d+", "#L1", text)) == text
 
 
 def test_the_pictures_are_what_the_script_draws(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import multiprocessing
-import sys
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ import torch
 import t3d
 from helpers.runs import TINY, metrics_without_time, whole_state
 from t3d import Config
-from t3d.learn.engines import engine_for
 from t3d.play.envs import EnvMaker
 from t3d.play.vector import Environments
 from t3d.play.workers import Workers
@@ -37,6 +35,7 @@ OTHER: dict[str, Any] = {
     "updates_per_step": 0.5,
     "batch_size": 9,
     "hidden": (8, 9),
+    "body": "layer_norm",
     "learning_rate": 1e-3,
     "normalize_observations": True,
     "reward_scale": 0.5,
@@ -75,6 +74,7 @@ ELSEWHERE = {
     "env_deadline",
     "env_restarts",
     "remake_envs",
+    "agent",
     "engine",
     "device",
     "threads",
@@ -232,26 +232,3 @@ def test_engine_auto_is_fused_and_gives_the_numbers_of_the_reference(
         assert type(t3d.load(tmp_path / name)) is engine
     with pytest.raises(t3d.T3DError, match="engine is 'warp'; expected one of: auto, reference"):
         t3d.train(run=tmp_path / "warp", engine="warp")
-
-
-def test_where_the_fused_engine_cannot_run_auto_says_so_and_takes_the_reference(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assert engine_for(Config()) == ("fused", "")
-    assert engine_for(Config(engine="reference")) == ("reference", "")
-    assert engine_for(Config(device="cuda:0")) == (
-        "reference",
-        "fused runs on the CPU, not on cuda:0",
-    )
-    with pytest.raises(
-        t3d.T3DError, match=r"engine fused runs on the CPU, not on cuda; take --eng"
-    ):
-        engine_for(Config(engine="fused", device="cuda"))
-    monkeypatch.setitem(sys.modules, "numba", None)  # as if it were not installed
-    engine, why = engine_for(Config())
-    assert engine == "reference"
-    assert why.startswith("fused needs numba: ")
-    with pytest.raises(
-        t3d.T3DError, match=r"engine fused needs numba: .*; take --engine reference"
-    ):
-        engine_for(Config(engine="fused"))

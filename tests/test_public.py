@@ -7,6 +7,7 @@ import t3d
 def test_the_public_names_are_these() -> None:
     expected = {
         "Actor",
+        "Agent",
         "BadInput",
         "Batch",
         "BrokenEnvironment",

@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from t3d.base.errors import RunFailed as RunFailed
     from t3d.base.errors import T3DError as T3DError
     from t3d.config import Config as Config
+    from t3d.learn.agent import Agent as Agent
     from t3d.learn.fused.agent import FusedT3D as FusedT3D
     from t3d.learn.networks import Actor as Actor
     from t3d.learn.networks import Critic as Critic
-    from t3d.learn.replay.memory import Batch as Batch
+    from t3d.learn.perception import Batch as Batch
     from t3d.learn.replay.memory import ReplayBuffer as ReplayBuffer
     from t3d.learn.t3d import T3D as T3D
     from t3d.run.records import Episode as Episode
@@ -50,10 +51,11 @@ _HOME = {
     "Diverged": "t3d.base.errors",
     "BrokenEnvironment": "t3d.base.errors",
     "BrokenWatcher": "t3d.base.errors",
+    "Agent": "t3d.learn.agent",
     "FusedT3D": "t3d.learn.fused.agent",
     "Actor": "t3d.learn.networks",
     "Critic": "t3d.learn.networks",
-    "Batch": "t3d.learn.replay.memory",
+    "Batch": "t3d.learn.perception",
     "ReplayBuffer": "t3d.learn.replay.memory",
     "T3D": "t3d.learn.t3d",
     "Episode": "t3d.run.records",

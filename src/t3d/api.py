@@ -11,7 +11,9 @@ from rich.console import Console
 from t3d.base.errors import BadInput
 from t3d.base.machine import cores
 from t3d.config import Config
-from t3d.learn.t3d import T3D
+from t3d.learn.agent import Agent
+from t3d.learn.engines import AgentSource, by_name
+from t3d.learn.networks import Body
 from t3d.play.envs import EnvMaker, EnvSource, GuardedEnv, env_name
 from t3d.presets import resolve
 from t3d.remote.cluster import connect
@@ -54,30 +56,26 @@ def train(
     *,
     preset: str = "auto",
     run: str | Path | None = None,
-    agent: str | type[T3D] | None = None,
     watchers: Sequence[Watcher] = (),
     video: bool = False,
     quiet: bool = False,
     **knobs: Any,
-) -> T3D:
+) -> Agent:
     """Train an agent, score it, and return the best one that was evaluated.
 
     `env` is a Gymnasium id, module:EnvId, module:callable, or a callable that makes an
     environment; by default Pendulum-v1, or the environment of the preset's file. `preset` is a
-    name or a TOML file. `run` is the folder to write; by default a new one under runs/. `agent`
-    is your own class of agents, or its module:Class. `watchers` follow the run and may stop it.
-    `video` records an episode at the end; `quiet` prints nothing. `knobs` are fields of `Config`,
-    over those of the preset. Ctrl-C saves, then raises KeyboardInterrupt.
+    name or a TOML file. `run` is the folder to write; by default a new one under runs/.
+    `watchers` follow the run and may stop it. `video` records an episode at the end; `quiet`
+    prints nothing. `knobs` are fields of `Config`, over those of the preset; `agent` may be a
+    class of your own, and `body` a callable. Ctrl-C saves, then raises KeyboardInterrupt.
     """
-    if isinstance(agent, str):
-        knobs["agent"] = agent
     preset, config = resolve(None if env is None else env_name(env), preset)
-    config = Config.from_dict(dataclasses.asdict(config) | knobs)
+    config = Config.from_dict(dataclasses.asdict(config) | by_name(knobs))
     folder = RunFolder(run or RunFolder.free_path(config.env, config.seed))
     folder.require_free()
     maker, console = EnvMaker(env or config.env, config), PatientConsole(quiet=quiet)
-    own = agent if isinstance(agent, type) else None
-    outcome = progress.train(maker, folder, about(preset), console, watchers, own)
+    outcome = progress.train(maker, folder, about(preset), console, watchers)
     return _finished(outcome, maker, console, video)
 
 
@@ -86,24 +84,26 @@ def resume(
     *,
     steps: int | None = None,
     env: EnvSource | None = None,
-    agent: type[T3D] | None = None,
+    agent: AgentSource | None = None,
+    body: str | Body | None = None,
     watchers: Sequence[Watcher] = (),
     video: bool = False,
     quiet: bool = False,
-) -> T3D:
+) -> Agent:
     """Resume a run from its newest checkpoint, to its end or to another number of steps.
 
-    `env` and `agent` are needed only if the run was trained with ones that cannot be imported.
+    `env`, `agent` and `body` are needed only if those of the run cannot be imported.
     """
     folder = RunFolder.open(run)
-    config = folder.config()
-    config = Config.from_dict(vars(config) | {"steps": config.steps if steps is None else steps})
+    changed = {"steps": steps, "agent": agent, "body": body}
+    given = {name: value for name, value in changed.items() if value is not None}
+    config = Config.from_dict(vars(folder.config()) | by_name(given))
     maker, console = EnvMaker(env or config.env, config), PatientConsole(quiet=quiet)
-    outcome = progress.train(maker, folder, {}, console, watchers, agent)
+    outcome = progress.train(maker, folder, {}, console, watchers)
     return _finished(outcome, maker, console, video)
 
 
-def _finished(outcome: Outcome, maker: EnvMaker, console: Console, video: bool) -> T3D:
+def _finished(outcome: Outcome, maker: EnvMaker, console: Console, video: bool) -> Agent:
     """Score a trained run, draw it, and return its agent."""
     folder = outcome.folder
     if outcome.signal is not None:

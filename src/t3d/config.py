@@ -130,6 +130,10 @@ class Config:
     replay_on_disk: bool = _knob(False, "keep its observations in a file instead of in RAM")
 
     # How to learn.
+    agent: str = _knob("t3d", "what learns: t3d, or module:Class, a subclass of t3d.Agent")
+    body: str = _knob(
+        "mlp", "layers of each network: mlp, layer_norm (LayerNorm inside), or module:callable"
+    )
     normalize_observations: bool = _knob(
         False, "bring observations to about -1 to 1, by their mean and deviation so far"
     )

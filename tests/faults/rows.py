@@ -589,7 +589,7 @@ def broken_number(path: Path, what: str, engine: str, value: float) -> str:
             network = run.agent.actor if "actor" in what else run.agent.critic
             weight = next(network.parameters())
             if "gradient" in what:  # what Adam makes of it
-                adam: Any = run.agent.critic_optimizer
+                adam: Any = run.agent.optimizers["critic"]
                 adam.state[weight]["exp_avg"].data.view(-1)[0] = value
             else:
                 weight.data.view(-1)[0] = value

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from t3d import T3D, Config
+from t3d import Agent, Config
 from t3d.play.envs import EnvMaker, EnvSource, env_name
 from t3d.run.folder import RunFolder
 from t3d.run.loop import Run
@@ -63,7 +63,7 @@ class Trained(NamedTuple):
 
     records: Recorder
     state: dict[str, bytes]  # every array of agent, memory and collector
-    agent: T3D
+    agent: Agent
 
 
 def in_memory(env: EnvSource = "Pendulum-v1", **knobs: Any) -> Trained:

@@ -183,7 +183,7 @@ def test_cores_are_those_that_this_process_may_use() -> None:
 
 
 def test_it_runs_on_the_cpu_alone() -> None:
-    with pytest.raises(T3DError, match="engine fused runs on the CPU, not on meta; take --device"):
+    with pytest.raises(T3DError, match="engine fused runs on the CPU, not on meta; use --engine"):
         agent(device="meta")
 
 

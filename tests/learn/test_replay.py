@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from t3d import Batch, ReplayBuffer, T3DError
+from t3d import ReplayBuffer, T3DError
+from t3d.learn.replay.memory import Batch
 
 FIELDS = ("state", "next_state", "action", "reward", "done")
 Fields = dict[str, NDArray[Any]]

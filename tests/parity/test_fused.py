@@ -329,7 +329,8 @@ def test_dead_units_leave_no_denormal_numbers() -> None:
     memory = memory_of(case)
     fused.train(memory, 1)
     with torch.no_grad():
-        for layer in (fused.critic.twin1[0], fused.critic.twin2[0]):
+        for twin in (fused.critic.twin1, fused.critic.twin2):
+            layer = next(twin.children())
             assert isinstance(layer, torch.nn.Linear)
             layer.bias.fill_(-1e4)  # every unit is dead now, and its moments decay
     fused.train(memory, 1200)

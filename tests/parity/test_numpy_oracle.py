@@ -112,7 +112,7 @@ def assert_same_training(case: Case, dtype: torch.dtype, tolerance: float, updat
     oracle = oracle_of(agent, case)
     for _ in range(updates):
         batch, noise = case.batch(random), case.noise(random)
-        measured = agent.update(batch.to(agent.device, dtype), noise.to(dtype))
+        measured = agent.update(Batch(*(f.to(dtype) for f in batch)), noise.to(dtype))
         expected = oracle.update(map(to_numpy, batch), to_numpy(noise))
         assert_same_measures(measured, expected, tolerance)
     assert_same_agents(agent, oracle, tolerance)

@@ -42,12 +42,3 @@ def test_a_memory_that_does_not_fit_is_refused_with_the_largest_that_does(
     # Rows that will not be filled need no room, and a file needs no RAM.
     in_memory(capacity=10**6)
     Run(EnvMaker("Pendulum-v1", t3d.Config(replay_on_disk=True))).close()
-
-
-def test_an_agent_class_of_the_callers_own_is_built() -> None:
-    class Careful(t3d.T3D):
-        pass
-
-    run = Run(EnvMaker("Pendulum-v1", t3d.Config(hidden=(8,))), agent=Careful)
-    assert type(run.agent) is Careful
-    run.close()

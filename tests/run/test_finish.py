@@ -73,6 +73,6 @@ def test_a_run_on_a_callable_that_cannot_be_imported_is_scored_on_that(tmp_path:
         return broken_envs.Calm()
 
     run = trained(tmp_path / "run", local)
-    with pytest.raises(t3d.BadInput, match="pass the callable itself"):
+    with pytest.raises(t3d.BadInput, match="from Python, pass it as env"):
         finish(RunFolder(run))
     assert finish(RunFolder(run), env=local).score is not None

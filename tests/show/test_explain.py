@@ -65,7 +65,7 @@ def test_the_numbers_of_the_page_are_the_trainers(run: Path, open_page: Any) -> 
     for shown in data["updates"]:
         draw, smooth = copy.deepcopy(agent.sampling), copy.deepcopy(agent.smoothing)
         rows = memory.batch(memory.draw(agent.config.batch_size, draw), 3, agent.config.discount)
-        seen = agent.see(rows)
+        seen = agent.perceive(rows)
         for name in ("state", "action", "reward", "next_state", "done", "steps"):
             assert shown["batch"][name] == numbers(getattr(seen, name).detach())
         noise = smooth.standard_normal((agent.config.batch_size, agent.action_dim), np.float32)

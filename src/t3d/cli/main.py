@@ -698,7 +698,7 @@ def _film(run: str | Path, out: Path, seed: int, which: Any) -> tuple[list[Path]
     from t3d.show import video
 
     config = RunFolder.open(run).config()
-    policy = load(run, which=which).select_action
+    policy = load(run, which=which, importing=True).select_action
     return video.record(policy, EnvMaker(config.env, config), out, seed)
 
 

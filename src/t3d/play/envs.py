@@ -1,9 +1,7 @@
 """One environment: made, checked, and guarded."""
 
-import importlib
 import os
 import sys
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,9 +11,11 @@ import gymnasium as gym
 import numpy as np
 
 from t3d.base.errors import BadInput, BrokenEnvironment, T3DError
+from t3d.base.imports import import_module_of, member, name_of
 from t3d.base.numbers import Array, as_floats
 from t3d.base.observation import Layout
-from t3d.base.text import did_you_mean
+from t3d.base.text import blame as blame
+from t3d.base.text import did_you_mean, one_line
 from t3d.config import Config
 from t3d.play.observe import Observer
 from t3d.play.pooled import PooledEnv
@@ -33,9 +33,7 @@ def env_name(source: EnvSource) -> str:
     if not callable(source):
         expected = "an environment's name, or a callable that makes one: lambda: env"
         raise BadInput(f"env is a {type(source).__name__}; expected {expected}")
-    # What has no name of its own, such as a partial, gets one that cannot be looked up.
-    name = getattr(source, "__qualname__", f"<{type(source).__name__}>")
-    return f"{getattr(source, '__module__', '?')}:{name}"
+    return name_of(source)
 
 
 def _rendered(env: gym.Env[Any, Any], name: str) -> gym.Env[Any, Any]:
@@ -74,7 +72,7 @@ def _create(source: EnvSource, name: str, render_mode: str | None) -> gym.Env[An
         ) from error
     except gym.error.Error as error:
         if name in gym.registry:
-            raise BadInput(f"environment {name!r} cannot be made: {_one_line(error)}") from error
+            raise BadInput(f"environment {name!r} cannot be made: {one_line(error)}") from error
         near = did_you_mean(name, gym.registry)
         advice = near or "; your own goes as module:EnvId or module:callable"
         raise BadInput(f"no environment is called {name!r}{advice}") from error
@@ -92,26 +90,12 @@ def _create(source: EnvSource, name: str, render_mode: str | None) -> gym.Env[An
 def _callable_in_module(source: str) -> Callable[..., Any] | None:
     """What `module:name` names, if it is a callable; None if Gymnasium is to look it up."""
     module_name, colon, attribute = source.partition(":")
-    main = sys.modules["__main__"]
     if not colon:
         return None
-    if "<" in attribute or (module_name == "__main__" and not hasattr(main, attribute)):
-        advice = "from Python, pass the callable itself as env"
-        raise BadInput(f"environment {source!r} was a callable that cannot be imported; {advice}")
-    if os.getcwd() not in sys.path:  # a command, unlike `python`, does not look here by itself
-        sys.path.insert(0, os.getcwd())
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        where = f"looked in {os.getcwd()} and the installed packages"
-        raise BadInput(f"no module {error.name!r} for environment {source!r}; {where}") from error
-    except (Exception, SystemExit) as error:
-        raise BadInput(f"module {module_name!r} cannot be imported: {blame(error)}") from error
-    found: Any = module
-    for part in attribute.split("."):
-        found = getattr(found, part, None)
-    if callable(found):
-        return cast(Callable[..., Any], found)
+    module = import_module_of(source, "environment", "env")
+    maker = member(module, attribute)
+    if callable(maker):
+        return cast(Callable[..., Any], maker)
     if attribute not in gym.registry:
         names = [key for key, value in vars(module).items() if callable(value)] + list(gym.registry)
         advice = did_you_mean(attribute, names)
@@ -125,19 +109,8 @@ def missing_extra(name: str, error: gym.error.DependencyNotInstalled) -> str:
     extras = {"mujoco": "mujoco", "box2d": "box2d", "pygame": "classic"}
     extra = next((extra for word, extra in extras.items() if word in text), None)
     if extra is None:
-        return f"environment {name!r} needs a package that is not installed: {_one_line(error)}"
+        return f"environment {name!r} needs a package that is not installed: {one_line(error)}"
     return f"environment {name!r} needs an extra: pip install 't3d[{extra}]'"
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
-
-
-def blame(error: BaseException) -> str:
-    """An exception of the environment's own code in one line, with the place it came from."""
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    where = f"{os.path.basename(place.filename)}:{place.lineno}"
-    return f"{type(error).__name__}: {_one_line(error)} ({where})"
 
 
 def _check_spaces(env: gym.Env[Any, Any], name: str) -> None:

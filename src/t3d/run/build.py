@@ -14,9 +14,9 @@ from t3d.base.errors import BadInput
 from t3d.base.machine import available_memory
 from t3d.base.observation import Layout
 from t3d.config import Config
-from t3d.learn.engines import agent_class, engine_for, reference_threads
+from t3d.learn.agent import Agent
+from t3d.learn.engines import make_agent, reference_threads
 from t3d.learn.replay.memory import ReplayBuffer
-from t3d.learn.t3d import T3D
 from t3d.play.collect import Collector
 from t3d.play.collecting import Collecting
 from t3d.play.envs import EnvMaker, GuardedEnv, Spaces
@@ -28,10 +28,10 @@ from t3d.remote.collectors import Collectors
 class Parts:
     """What a run is made of."""
 
-    config: Config  # with the engine that was chosen: a resumed run uses the same
+    config: Config  # with the agent and the engine that were chosen: a resumed run keeps them
     why_this_engine: str
     spaces: Spaces
-    agent: T3D
+    agent: Agent
     memory: ReplayBuffer
     collector: Collecting
     evaluation_env: GuardedEnv
@@ -52,18 +52,16 @@ class Parts:
             last_first.callback(self.collector.close)
 
 
-def build(maker: EnvMaker, scratch: Path, agent: type[T3D] | None = None) -> Parts:
+def build(maker: EnvMaker, scratch: Path) -> Parts:
     """Build everything in memory. Bad input leaves no trace.
 
-    A memory on disk takes a nameless file near `scratch`. `agent` is a class of the caller's own;
-    by default the one of the config's engine.
+    A memory on disk takes a nameless file near `scratch`.
     """
     env = maker.make()
     try:
         spaces = Spaces.of(env)
-        engine, why_this_engine = engine_for(maker.config, spaces.layout)
-        config = dataclasses.replace(maker.config, engine=engine)
-        learner = (agent or agent_class(engine))(*spaces, config)
+        agent, why_this_engine = make_agent(maker.config, *spaces)
+        config = agent.config
         # Mapped into memory, the file lives as long as the mapping, although it is closed here.
         with files.scratch(scratch) if config.replay_on_disk else nullcontext() as file:
             memory = memory_for(spaces.layout, len(spaces.low), config, file)
@@ -71,8 +69,8 @@ def build(maker: EnvMaker, scratch: Path, agent: type[T3D] | None = None) -> Par
         collector: Collecting
         if config.collectors:
             threads = reference_threads(config, spaces.layout)
-            player = partial(_player, config, threads, agent)
-            collector = Collectors(maker, spaces, learner, player)
+            player = partial(_player, config, threads)
+            collector = Collectors(maker, spaces, agent, player)
         else:
             collector = Collector(Environments(maker), config)
     except MemoryError as error:
@@ -82,7 +80,7 @@ def build(maker: EnvMaker, scratch: Path, agent: type[T3D] | None = None) -> Par
     except BaseException:
         env.close()
         raise
-    return Parts(config, why_this_engine, spaces, learner, memory, collector, env)
+    return Parts(config, why_this_engine, spaces, agent, memory, collector, env)
 
 
 def memory_for(
@@ -111,9 +109,9 @@ def _require_memory(memory: ReplayBuffer, config: Config) -> None:
     raise BadInput(f"{problem}: use --capacity {limit} or less, or --replay-on-disk")
 
 
-def _player(config: Config, threads: int, agent: type[T3D] | None, spaces: Spaces) -> T3D:
+def _player(config: Config, threads: int, spaces: Spaces) -> Agent:
     """An agent for a collector, which gets its weights from the one that learns."""
     if config.staleness:  # in lock-step everything is as in the learner, for the bits
         threads, config = 1, dataclasses.replace(config, device="cpu", engine="auto")
     torch.set_num_threads(threads)
-    return (agent or agent_class(engine_for(config, spaces.layout)[0]))(*spaces, config)
+    return make_agent(config, *spaces)[0]

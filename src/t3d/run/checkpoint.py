@@ -33,8 +33,8 @@ from safetensors.numpy import save as to_bytes
 from t3d.base import files
 from t3d.base.errors import BadInput, CannotWrite, T3DError
 from t3d.base.numbers import Array
+from t3d.learn.agent import Agent
 from t3d.learn.replay.memory import Block, ReplayBuffer
-from t3d.learn.t3d import T3D
 from t3d.play.collecting import Collecting
 from t3d.run.folder import RunFolder, versions
 from t3d.run.records import Json, Stop
@@ -59,7 +59,7 @@ class Progress:
 class State(NamedTuple):
     """What plays and learns."""
 
-    agent: T3D
+    agent: Agent
     memory: ReplayBuffer
     collector: Collecting
 
@@ -286,12 +286,11 @@ def load(valid: Valid, folder: RunFolder, state: State) -> Progress:
         return Progress(**manifest["progress"])
 
 
-def load_learned(valid: Valid, agent: T3D, memory: ReplayBuffer) -> None:
+def load_learned(valid: Valid, agent: Agent, memory: ReplayBuffer) -> None:
     """Put agent and memory, which are all that learning needs, where the checkpoint was taken."""
     path, manifest = valid.path, valid.manifest
     with _reading(path):
-        saved = T3D.load(path / "agent.safetensors", device=agent.config.device)
-        agent.load_state_dict(saved.state_dict())
+        agent.restore(path / "agent.safetensors")
         stored = {tuple(f["block"]): name for name, f in manifest["files"].items() if "block" in f}
         memory.restore(manifest["memory"], lambda block: _arrays(path / stored[block]))
 
@@ -316,18 +315,18 @@ def _arrays(path: Path) -> dict[str, Array]:
     return arrays
 
 
-def made_by(agent: T3D) -> Json:
+def made_by(agent: Agent) -> Json:
     """What the bits of a run depend on besides its config."""
     facts: Json = versions()
     facts["processor"] = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
     facts["engine"] = type(agent).__name__
     facts["device"] = str(agent.device)
-    if type(agent) is T3D:  # PyTorch's sums depend on how many threads share them
+    if agent.depends_on_threads:  # PyTorch's sums depend on how many threads share them
         facts["threads"] = torch.get_num_threads()
     return facts
 
 
-def differences(manifest: Json, agent: T3D) -> list[str]:
+def differences(manifest: Json, agent: Agent) -> list[str]:
     """What has changed since a checkpoint was made, so that bits may differ from here on."""
     then, now = manifest["made_by"], made_by(agent)
     changed = [name for name in sorted(then.keys() | now.keys()) if then.get(name) != now.get(name)]

@@ -21,9 +21,8 @@ from t3d.base.numbers import Array
 from t3d.base.observation import Layout
 from t3d.base.randomness import derived_seed, generator
 from t3d.config import Config
-from t3d.learn.engines import agent_class, engine_for
+from t3d.learn.engines import agent_class, make_agent
 from t3d.learn.replay.memory import ReplayBuffer
-from t3d.learn.t3d import T3D
 from t3d.play.envs import EnvMaker, GuardedEnv
 
 _LARGE = 20.0  # an observation or a reward that is often beyond this hampers learning
@@ -265,12 +264,12 @@ def _judge_cost(
     seconds: float,
 ) -> None:
     layout = env.layout
-    engine, why = engine_for(config, layout)
+    kind, why = agent_class(config, layout)
     updates_per_second = _updates_per_second(env, memory, config, seconds)
     steps_per_second = played.steps / max(played.seconds, 1e-9)
     found.facts["environment's speed"] = f"{_rate(steps_per_second)} steps/s"
     found.facts["updates"] = (
-        f"{_rate(updates_per_second)} per second, engine {engine}{f' ({why})' if why else ''}"
+        f"{_rate(updates_per_second)} per second, engine {kind.engine}{f' ({why})' if why else ''}"
     )
     total = _predict(played, updates_per_second, config)
     found.facts[f"{config.steps:,} steps"] = f"about {_clock(total)}, evaluations aside"
@@ -301,8 +300,7 @@ def _judge_cost(
 def _updates_per_second(
     env: GuardedEnv, memory: ReplayBuffer, config: Config, seconds: float
 ) -> float:
-    engine, _ = engine_for(config, env.layout)
-    agent: T3D = agent_class(engine)(env.layout, env.low, env.high, config)
+    agent, _ = make_agent(config, env.layout, env.low, env.high)
     agent.prepare(lambda: None)
     agent.train(memory, config.policy_freq)
     count, began = 0, time.perf_counter()

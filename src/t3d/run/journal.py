@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any, SupportsFloat, TypeVar
 
+from t3d.learn.agent import Agent
 from t3d.learn.replay.memory import ReplayBuffer
-from t3d.learn.t3d import T3D
 from t3d.play import collecting
 from t3d.play.collecting import Collecting
 from t3d.play.explore import mean_noise
@@ -58,7 +58,7 @@ class Journal:
             self.write(Episode, env=env, episode=number, length=length, return_=total)
 
     def write_learning(
-        self, agent: T3D, memory: ReplayBuffer, measured: Mapping[str, SupportsFloat]
+        self, agent: Agent, memory: ReplayBuffer, measured: Mapping[str, SupportsFloat]
     ) -> None:
         """Write how learning goes, and warnings that were not given before."""
         config = agent.config

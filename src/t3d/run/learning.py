@@ -13,9 +13,9 @@ import torch
 
 from t3d.base.errors import Diverged
 from t3d.config import Config
+from t3d.learn.agent import Agent
 from t3d.learn.engines import reference_threads
 from t3d.learn.replay.memory import ReplayBuffer
-from t3d.learn.t3d import T3D
 from t3d.play.evaluate import Policy
 from t3d.run import health
 
@@ -23,7 +23,7 @@ from t3d.run import health
 class Learning:
     """The agent of a run, and the updates that it does from the memory."""
 
-    def __init__(self, agent: T3D, memory: ReplayBuffer, config: Config) -> None:
+    def __init__(self, agent: Agent, memory: ReplayBuffer, config: Config) -> None:
         self.memory = memory
         self.measures: dict[str, SupportsFloat] = {}  # the last of each
         self._agent = agent
@@ -46,7 +46,7 @@ class Learning:
         torch.set_num_threads(threads)  # PyTorch counts them per thread
 
     @property
-    def agent(self) -> T3D:
+    def agent(self) -> Agent:
         """The agent, with every update that was begun."""
         self.finish()
         return self._agent

@@ -10,7 +10,7 @@ import numpy as np
 
 from t3d.base import files
 from t3d.base.errors import BadInput, BrokenEnvironment, BrokenWatcher, Diverged
-from t3d.learn.t3d import T3D
+from t3d.learn.agent import Agent
 from t3d.play.envs import EnvMaker
 from t3d.run import health
 from t3d.run.build import build
@@ -39,15 +39,10 @@ class Run:
     `Run.start(maker, folder)` also writes metrics and checkpoints, which `resume` resumes.
     """
 
-    def __init__(
-        self,
-        maker: EnvMaker,
-        folder: RunFolder | None = None,
-        agent: type[T3D] | None = None,
-    ) -> None:
+    def __init__(self, maker: EnvMaker, folder: RunFolder | None = None) -> None:
         """Build everything in memory. Nothing is written yet: bad input leaves no trace."""
         scratch = folder.path if folder else Path(tempfile.gettempdir())
-        self.parts = parts = build(maker, scratch, agent)
+        self.parts = parts = build(maker, scratch)
         self.config, self.spaces = parts.config, parts.spaces
         self.memory, self.collector = parts.memory, parts.collector
         self.learning = Learning(parts.agent, parts.memory, parts.config)
@@ -67,13 +62,12 @@ class Run:
         folder: RunFolder | None = None,
         about: Json | None = None,
         waiting: Callable[[], None] = lambda: None,
-        agent: type[T3D] | None = None,
     ) -> "Run":
         """A new run, in a new folder if one is given.
 
         `about` goes into run.json; `waiting` is called if the agent takes long to prepare.
         """
-        run = cls(maker, folder, agent)
+        run = cls(maker, folder)
         try:
             run.collector.reset()
             run.agent.prepare(waiting)
@@ -94,7 +88,7 @@ class Run:
         self.learning.open()
 
     @property
-    def agent(self) -> T3D:
+    def agent(self) -> Agent:
         """The agent, with every update that was begun."""
         return self.learning.agent
 
@@ -112,6 +106,7 @@ class Run:
 
     def loop(self, stop: Callable[[], bool] = never) -> bool:
         """Train to the last step, or until `stop` or a watcher says so; True if it is finished."""
+        self.stopped_by = None
         self.watchers.start(self)
         try:
             while not (stop() or self.watchers.failure):

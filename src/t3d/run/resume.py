@@ -4,7 +4,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 from t3d.base.errors import BadInput
-from t3d.learn.t3d import T3D
 from t3d.play.envs import EnvMaker
 from t3d.run import checkpoint
 from t3d.run.checkpoint import State, Valid
@@ -18,7 +17,6 @@ def resume(
     maker: EnvMaker,
     folder: RunFolder,
     waiting: Callable[[], None] = lambda: None,
-    agent: type[T3D] | None = None,
 ) -> Run:
     """The run of a folder, ready to train; `run.notes` says what is not as it was.
 
@@ -33,7 +31,7 @@ def resume(
             raise BadInput(
                 f"{folder} is finished at step {step}; go further with --steps {2 * step}"
             )
-        run = Run(maker, folder, agent)
+        run = Run(maker, folder)
         undo.callback(run.close)
         run.agent.prepare(waiting)
         if valid is None:  # it stopped before its first checkpoint

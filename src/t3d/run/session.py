@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from t3d.learn.t3d import T3D
 from t3d.play.envs import EnvMaker
 from t3d.run.folder import RunFolder, versions
 from t3d.run.loop import Run
@@ -27,7 +26,6 @@ def open_run(
     folder: RunFolder,
     about: Json,
     waiting: Callable[[], None] = lambda: None,
-    agent: type[T3D] | None = None,
 ) -> Run:
     """The run of a folder, ready to train: new if there is no folder yet, or else resumed.
 
@@ -35,8 +33,8 @@ def open_run(
     agent that may not stay the best. The caller closes the run.
     """
     if not folder.path.exists():
-        return Run.start(maker, folder, about, waiting, agent)
-    run = resume(maker, folder, waiting, agent)
+        return Run.start(maker, folder, about, waiting)
+    run = resume(maker, folder, waiting)
     try:
         folder.write_config(maker.config)
         folder.score_path.unlink(missing_ok=True)

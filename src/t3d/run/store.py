@@ -1,7 +1,7 @@
 """Where a run is kept: in its folder, or nowhere."""
 
+from t3d.learn.agent import Agent
 from t3d.learn.replay.memory import ReplayBuffer
-from t3d.learn.t3d import T3D
 from t3d.run import checkpoint, health
 from t3d.run.checkpoint import Progress, State
 from t3d.run.folder import RunFolder
@@ -17,13 +17,13 @@ class Store:
     def write(self, record: Record) -> None:
         """Keep a record."""
 
-    def save_best(self, agent: T3D) -> None:
+    def save_best(self, agent: Agent) -> None:
         """Keep the agent with the best evaluation so far."""
 
     def save(self, state: State, progress: Progress, keep: int) -> None:
         """Keep the complete state, beside up to `keep` - 1 earlier ones."""
 
-    def save_broken(self, agent: T3D, memory: ReplayBuffer, about: Json) -> str:
+    def save_broken(self, agent: Agent, memory: ReplayBuffer, about: Json) -> str:
         """Keep an agent that diverged; returns a clause that says what is there now."""
         return ""
 
@@ -54,7 +54,7 @@ class DiskStore(Store):
         """Append a line to metrics.jsonl."""
         self.metrics.write(record.to_json())
 
-    def save_best(self, agent: T3D) -> None:
+    def save_best(self, agent: Agent) -> None:
         """Write best.safetensors."""
         agent.save(self.folder.best_agent)
 
@@ -62,7 +62,7 @@ class DiskStore(Store):
         """Write a checkpoint, and remove those beyond `keep`."""
         checkpoint.save(self.folder, state, progress, self.metrics.position(), keep)
 
-    def save_broken(self, agent: T3D, memory: ReplayBuffer, about: Json) -> str:
+    def save_broken(self, agent: Agent, memory: ReplayBuffer, about: Json) -> str:
         """Write a bundle that reproduces the update, beside the last good checkpoint."""
         bundle = health.write_bundle(self.folder, agent, memory, about)
         good = self.folder.newest_checkpoint()

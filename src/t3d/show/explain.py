@@ -84,7 +84,9 @@ class _Snapshots(Watcher):
 
     def on_step(self, step: int) -> None:
         if step in self._at:
-            self.taken[self._at[step]] = copy.deepcopy(self._run.agent)
+            agent = self._run.agent
+            assert isinstance(agent, T3D)
+            self.taken[self._at[step]] = copy.deepcopy(agent)
 
 
 def _trained(console: Console) -> tuple[T3D, ReplayBuffer, dict[str, T3D]]:
@@ -104,7 +106,9 @@ def _trained(console: Console) -> tuple[T3D, ReplayBuffer, dict[str, T3D]]:
             if not console.quiet:
                 run.watchers.append(TerminalWatcher(console))
             run.loop()
-            return run.agent, run.memory, snapshots.taken
+            agent = run.agent
+            assert isinstance(agent, T3D)
+            return agent, run.memory, snapshots.taken
 
 
 def _loaded(path: str | Path) -> tuple[T3D, ReplayBuffer, Record]:
@@ -113,6 +117,9 @@ def _loaded(path: str | Path) -> tuple[T3D, ReplayBuffer, Record]:
     config = folder.config()
     if config.policy_freq > _MOST_DELAY:
         raise BadInput(f"policy_freq is {config.policy_freq}; explain takes up to {_MOST_DELAY}")
+    if (config.agent, config.body) != ("t3d", "mlp"):
+        what = f"{path} has the agent {config.agent} with the body {config.body}"
+        raise BadInput(f"{what}; explain shows t3d with mlp")
     while True:
         whole = checkpoint.newest_valid(folder)
         if whole is None:
@@ -193,7 +200,7 @@ def page_data(
 
 def _update(before: T3D, traced: Traced) -> dict[str, Any]:
     """One update: what each step gave."""
-    see = before.see(traced.value(4, "batch"))
+    see = traced.value(4, "batch")
     rows = slice(ROWS)
 
     def first(values: Tensor) -> Any:
@@ -226,7 +233,7 @@ def _update(before: T3D, traced: Traced) -> dict[str, Any]:
         "actor": None,
     }
     if before.config.normalize_observations and not before.layout.images:
-        stored = traced.value(4, "batch")
+        stored = traced.value(4, "stored")
         found["stored"] = {name: first(getattr(stored, name)) for name in ("state", "next_state")}
     if actor is not None:
         found |= {
@@ -344,11 +351,11 @@ class _Distinct:
         return self.found.index(thing)
 
 
-def _layers(network: torch.nn.Sequential) -> list[dict[str, Any]]:
+def _layers(network: torch.nn.Module) -> list[dict[str, Any]]:
     """The linear layers of a network, for the page to compute with."""
     return [
         {"weight": packed(layer.weight.detach()), "bias": packed(layer.bias.detach())}
-        for layer in network
+        for layer in network.modules()
         if isinstance(layer, torch.nn.Linear)
     ]
 
@@ -399,7 +406,7 @@ def _surfaces(stages: dict[str, T3D]) -> list[dict[str, Any]]:
     found = []
     for name, agent in stages.items():
         rows = torch.from_numpy(states.reshape(-1, 3).astype(np.float32))
-        seen = agent._look(agent.critic, rows)
+        seen = agent.perception.encode(rows, agent.critic)
         action = agent.actor(seen)
         value = agent.critic.Q1(seen, action) / agent.config.reward_scale
         shape = (_GRID, _GRID)

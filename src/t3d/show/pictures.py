@@ -54,5 +54,5 @@ def record_video(
 ) -> tuple[list[Path], float]:
     """Record an episode of a run's agent; returns the files and the episode's return."""
     config = folder.config()
-    policy = load(folder.path, which=which).select_action
+    policy = load(folder.path, which=which, importing=True).select_action
     return record(policy, EnvMaker(env or config.env, config), out, seed)

@@ -8,7 +8,6 @@ from rich.console import Console
 
 from t3d.base import files
 from t3d.config import Config
-from t3d.learn.t3d import T3D
 from t3d.play.envs import EnvMaker
 from t3d.run import doctor, watchers
 from t3d.run.build import memory_bytes
@@ -30,7 +29,6 @@ def train(
     about: Json,
     console: Console,
     own: Sequence[Watcher] = (),
-    agent: type[T3D] | None = None,
 ) -> Outcome:
     """Start the run of a folder, or resume it, and train it to its end or until it is stopped.
 
@@ -38,7 +36,7 @@ def train(
     """
     resumed = folder.path.exists()
     _announce_collectors(maker.config, console)
-    run = open_run(maker, folder, about, lambda: say(console, COMPILING), agent)
+    run = open_run(maker, folder, about, lambda: say(console, COMPILING))
     with closing(run):
         if resumed:
             _introduce_resumed(run, console)

@@ -25,10 +25,10 @@ from typing import Any, Protocol, get_origin
 
 from t3d.base import files
 from t3d.base.errors import BadInput, CannotWrite, T3DError
+from t3d.base.machine import usable_device
 from t3d.base.text import did_you_mean
 from t3d.config import Config, knob_types
-from t3d.learn.engines import engine_for
-from t3d.learn.t3d import usable_device
+from t3d.learn.engines import agent_class
 from t3d.play.envs import EnvMaker
 from t3d.presets import resolve, train_command
 from t3d.remote.cluster import last_line
@@ -191,7 +191,7 @@ def check(cells: list[Cell], spec: Spec, elsewhere: bool) -> None:
         if cell.config.seed == spec.seeds[0]:
             env = EnvMaker(cell.config.env, cell.config).make()
             try:
-                engine_for(cell.config, env.layout)
+                agent_class(cell.config, env.layout)
             finally:
                 env.close()
             if not elsewhere:

@@ -20,13 +20,16 @@ from t3d.base.machine import cores
 from t3d.base.numbers import Array
 from t3d.base.observation import Layout
 from t3d.config import Config
+from t3d.learn.agent import adam_state
 from t3d.learn.fused import update as fused
 from t3d.learn.fused.threads import BOARD, OPEN, dismiss
 from t3d.learn.fused.tiles import LANES
 from t3d.learn.fused.update import ACTOR, TWIN1, Job
 from t3d.learn.normalize import Normalizer
-from t3d.learn.replay.memory import Batch, ReplayBuffer
-from t3d.learn.t3d import T3D, adam_state
+from t3d.learn.perception import Batch
+from t3d.learn.replay.memory import Batch as Transitions
+from t3d.learn.replay.memory import ReplayBuffer
+from t3d.learn.t3d import T3D
 
 
 class FusedT3D(T3D):
@@ -35,6 +38,21 @@ class FusedT3D(T3D):
     The networks' parameters and Adam's moments are views of a few flat arrays, which the
     compiled update works on; to PyTorch, to `state_dict` and to files they look as ever.
     """
+
+    agent_id = "t3d"
+    engine = "fused"
+    depends_on_threads = False
+
+    @classmethod
+    def why_not(cls, config: Config, layout: Layout | None) -> str:
+        """Why this engine cannot be used for a config and a layout; empty if it can."""
+        if layout and layout.images:
+            return "fused has no convolutions for images"
+        if config.device.partition(":")[0] != "cpu":
+            return f"fused runs on the CPU, not on {config.device}"
+        if config.body != "mlp":
+            return f"fused has no network body {config.body}, only mlp"
+        return super().why_not(config, layout)
 
     def __init__(
         self,
@@ -47,11 +65,9 @@ class FusedT3D(T3D):
     ) -> None:
         """Build an untrained agent; `low` and `high` bound each dimension of the action."""
         super().__init__(state_dim, low, high, config, dtype=dtype)
-        if self.device.type != "cpu":
-            advice = "take --device cpu, or --engine reference"
-            raise BadInput(f"engine fused runs on the CPU, not on {self.device}; {advice}")
-        if self.layout.images:
-            raise BadInput("engine fused has no convolutions for images; take --engine reference")
+        why_not = self.why_not(self.config, self.layout)
+        if why_not:
+            raise BadInput(f"engine {why_not}; use --engine reference")
         actor, critic = list(self.actor.parameters()), list(self.critic.parameters())
         targets = itertools.chain(self.actor_target.parameters(), self.critic_target.parameters())
         self._parameters = _one_array(actor + critic)
@@ -65,7 +81,8 @@ class FusedT3D(T3D):
         bounds = (self.low, self.high, self.actor.middle, self.actor.max_action)
         self._bounds = tuple(bound.numpy() for bound in bounds)
         places = lay_out(self.state_dim, self.action_dim, self.config.hidden, panels=1)
-        seen = self.normalizer.shift, self.normalizer.scale, self.normalizer.most
+        normalizer = self.perception.normalizer
+        seen = normalizer.shift, normalizer.scale, normalizer.limit
         self._seen = tuple(part.numpy() for part in seen)
         self._acting = self._parameters, places.plan[ACTOR], self._bounds, self._seen
         self._crew: _Crew | None = None
@@ -86,7 +103,7 @@ class FusedT3D(T3D):
 
     def select_action(self, state: ArrayLike) -> NDArray[np.float32]:
         """The policy's action for one state, or for a batch of states. No noise is added."""
-        states = self._states(state)
+        states = self.perception.checked(state)
         rows = states if states.ndim == 2 else states[None]
         actions = np.empty((len(rows), self.action_dim), np.float32)
         fused.act(*self._acting, rows, actions)
@@ -117,7 +134,7 @@ class FusedT3D(T3D):
 
         return finish
 
-    def last_batch(self, replay_buffer: ReplayBuffer) -> tuple[Batch, Tensor] | None:
+    def last_batch(self, replay_buffer: ReplayBuffer) -> tuple[Transitions, Tensor] | None:
         """What the last update learned from, and its noise; None if there was none yet."""
         if self._crew is None or not self._crew.serves(replay_buffer) or self.updates == 0:
             return None
@@ -127,7 +144,7 @@ class FusedT3D(T3D):
 
     def _crew_for(self, memory: ReplayBuffer) -> "_Crew":
         if self._crew is None or not self._crew.serves(memory):
-            self._check_memory(memory)
+            self.check_memory(memory)
             if memory.frame_stack > 1:
                 raise BadInput("engine fused does not put stacks of frames together")
             stores = memory.observation, memory.next_at, memory.action, memory.reward, memory.done
@@ -159,7 +176,7 @@ class FusedT3D(T3D):
         )
         stores = np.concatenate([state, after]), np.zeros(0, np.int32), action, reward, done
         unchanged = Normalizer(self.state_dim, self.dtype)
-        seen = unchanged.shift.numpy(), unchanged.scale.numpy(), unchanged.most.numpy()
+        seen = unchanged.shift.numpy(), unchanged.scale.numpy(), unchanged.limit.numpy()
         job = self._job(stores, seen, rows)
         job.rows[:] = np.arange(rows)
         job.ends[:] = rows + job.rows
