@@ -122,3 +122,16 @@ def test_misspelt_knobs_of_train_are_refused() -> None:
 def test_the_config_is_frozen() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         t3d.Config().tau = 1.0  # type: ignore[misc]
+
+
+def test_an_agent_class_that_cannot_be_imported_is_trained_scored_and_resumed(
+    tmp_path: Path,
+) -> None:
+    class Careful(t3d.T3D):
+        pass
+
+    run = tmp_path / "run"
+    assert type(tiny(run, agent=Careful)) is Careful
+    assert (run / "score.json").exists()
+    assert type(t3d.resume(run, steps=70, agent=Careful, quiet=True)) is Careful
+    assert t3d.inspect(run)["step"] == 70

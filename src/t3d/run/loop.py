@@ -106,6 +106,7 @@ class Run:
 
     def loop(self, stop: Callable[[], bool] = never) -> bool:
         """Train to the last step, or until `stop` or a watcher says so; True if it is finished."""
+        self.stopped_by = None
         self.watchers.start(self)
         try:
             while not (stop() or self.watchers.failure):

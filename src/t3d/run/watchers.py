@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from t3d.base.errors import BrokenWatcher, Diverged
-from t3d.play.envs import blame
+from t3d.base.text import blame
 from t3d.run.records import Record
 
 if TYPE_CHECKING:
