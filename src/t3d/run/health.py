@@ -94,18 +94,19 @@ def warnings(
     agent: Agent, memory: ReplayBuffer, config: Config, measured: Json
 ) -> Iterable[tuple[str, str]]:
     """What does not look right, each with a name, in plain words and with what to try."""
+    live = memory.live_rows()
     share = measured["saturation"]
     if share > 0.95:
         found = f"{share:.0%} of the last actions are at the end of their range"
         yield "saturated", f"{found}: lower --learning-rate, or scale the observations to about 1"
     if config.discount < 1 and measured.get("mean_Q") is not None:
-        rewards = np.abs(memory.reward[memory.live_rows()])
+        rewards = np.abs(memory.reward[live])
         largest = config.reward_scale * float(rewards.max())
         most = largest / (1 - config.discount)
         if abs(measured["mean_Q"]) > 2 * most > 0:
             found = f"mean Q is {measured['mean_Q']:,.4g}, and no return can be beyond {most:,.4g}"
             yield "exploding", f"{found}: lower --learning-rate or --tau, or scale the rewards down"
-    every = memory.live_rows()[:: max(1, memory.size // 256)]
+    every = live[:: max(1, memory.size // 256)]
     states = memory.batch(every[:256]).state.numpy()
     if states.std(axis=0).max() > 0:
         spread = agent.select_action(states).std(axis=0) / agent.max_action.cpu().numpy()

@@ -148,8 +148,11 @@ class ReplayBuffer(Tables):
 
     def newest(self, count: int) -> Rows:
         """The rows of the last few transitions, the oldest first."""
-        rows = np.arange(self.added - min(count, self.size), self.added)
-        return rows % self.room
+        count = min(count, self.size)
+        first = (self.added - count) % self.room
+        rows = np.arange(first, first + count)
+        rows[self.room - first :] -= self.room  # those after the end of the ring
+        return rows
 
     def live_rows(self) -> Rows:
         """The rows of all stored transitions, the oldest first."""
