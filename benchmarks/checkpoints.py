@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from t3d import Config
+from t3d.play.collect import Collector
 from t3d.play.envs import EnvMaker
 from t3d.run.folder import RunFolder
 from t3d.run.loop import Run
@@ -50,6 +51,7 @@ def main() -> None:
         for number in range(8):
             rows = slice(0, STEPS)
             memory.add(states[rows], states[rows], action[rows], zeros[rows], zeros[rows])
+            assert isinstance(run.collector, Collector)
             run.collector.steps += STEPS
             began = time.perf_counter()
             run.checkpoint()

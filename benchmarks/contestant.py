@@ -59,7 +59,7 @@ def repeat(work: Callable[[], object], unit: int = 1) -> Callable[[float], tuple
 def t3d_update(engine: str, threads: int, sizes: list[int]) -> Any:
     """One of T3D's engines, updates alone."""
     import t3d
-    from update import filled_memory
+    from rounds import filled_memory
 
     state, action, hidden, batch, rows = sizes
     config = t3d.Config(hidden=(hidden, hidden), batch_size=batch, threads=threads)
@@ -88,7 +88,7 @@ def t3d_steps(engine: str, threads: int, env: str, **knobs: Any) -> Any:
     def go_and_finish(seconds: float) -> tuple[int, float]:
         before = run.collector.steps
         _, took = go(seconds)
-        run.finish()  # or its threads would wait while another contestant works
+        run.learning.finish()  # or its threads would wait while another contestant works
         return run.collector.steps - before, took
 
     return go_and_finish

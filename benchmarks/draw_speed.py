@@ -24,14 +24,13 @@ def draw(found: dict[str, Any], names: dict[str, str], page: Path, images: Path)
     lines = [
         "# Speed",
         "",
-        "T3D beside its peers on a plain CPU. All of it is measured by `make bench`, each table in",
-        f"one run on one machine ({machine['processor']}, {machine['cores']} cores): every",
-        "contestant is a process of its own, they take turns of a second or so, and the median",
-        "turn counts. Every",
-        "turn is in `benchmarks/results/speed.json`. Networks have two hidden layers of 256 units,",
-        "batches 256 transitions and the actor learns at every second update, unless it says",
-        "otherwise. Such a machine is noisy: a repeat moves the figures by some ten percent, and",
-        "ratios by some five.",
+        *_summary(found["steps"]["HalfCheetah-v5"] if "steps" in found else {}),
+        "`make bench` measures all of this, each table in one run on one machine",
+        f"({machine['processor']}, {machine['cores']} cores). Every contestant is a process of its",
+        "own; they take turns of about a second, and the median turn counts. Every turn is in",
+        "`benchmarks/results/speed.json`. Unless stated otherwise, networks have two hidden layers",
+        "of 256 units, batches have 256 transitions, and the actor learns at every second update.",
+        "Such a machine is noisy: repeats move figures by some ten percent, and ratios by five.",
         "",
     ]
     if "update" in found:
@@ -45,21 +44,35 @@ def draw(found: dict[str, Any], names: dict[str, str], page: Path, images: Path)
         lines += [f"| {name} | {seconds:.2f} |" for name, seconds in found["start"].items()]
         lines += [
             "",
-            "`t3d train` is the pendulum's preset: a first evaluation and 1,000 random steps come",
-            "before the first update. The engine is compiled once per machine and version, and",
-            "kept beside the source or in the user's cache folder.",
+            "`t3d train` uses the pendulum's preset: an evaluation and 1,000 random steps come",
+            "before the first update. The engine is compiled once per machine and version; the",
+            "result is stored beside the source or in the user's cache folder.",
             "",
         ]
     page.write_text("\n".join(lines))
+
+
+def _summary(rows: dict[str, Any]) -> list[str]:
+    if not rows:
+        return ["T3D next to its peers on a plain CPU.", ""]
+    sb3, sbx = (rows["fused"]["rate"] / rows[kind]["rate"] for kind in ("sb3", "sbx"))
+    return [
+        "T3D next to its peers on a plain CPU. On HalfCheetah-v5 the fused engine trains",
+        f"{sb3:.1f} times as fast as Stable-Baselines3, and {sbx:.1f} times as fast as SBX.",
+        "`--engine auto`, the default, uses it wherever it applies ([fused.md](fused.md)).",
+        "",
+    ]
 
 
 def _updates(found: dict[str, Any], names: dict[str, str]) -> list[str]:
     lines = [
         "## The update alone",
         "",
-        "*The limit* is what the matrix products of an update take at the rate of NumPy's sgemm",
-        "(256 x 256 x 256, one in each core), and nothing else: no bias, no ReLU, no Adam.",
-        "`python benchmarks/update.py` measures the first table's main rows in half a minute.",
+        "*The limit* is the time of an update's matrix products alone, at the rate of NumPy's",
+        "sgemm (256 x 256 x 256, one per core): no bias, no ReLU, no Adam. Where other programs",
+        "share the machine, repeats put the fused engine at 0.71 to 0.86 of it, and at 0.77 to",
+        "0.89 with one thread. `python benchmarks/update.py --quick` measures the first table's",
+        "main rows in half a minute.",
         "",
     ]
     for case, rows in found.items():
@@ -82,8 +95,8 @@ def _steps(found: dict[str, Any], names: dict[str, str], images: Path) -> list[s
     lines = [
         "## End to end",
         "",
-        "Environment steps per second with one update each, everything included, and the peak",
-        "memory of the process (with a memory for a million transitions that has begun to fill).",
+        "Environment steps per second with one update each, everything included, and the peak RAM",
+        "of the process (its replay memory, for a million transitions, has begun to fill).",
         "",
         "![Steps per second by environment and code](images/speed-steps.svg)",
         "",
@@ -133,8 +146,8 @@ def _growth(found: dict[str, Any], images: Path) -> list[str]:
     lines = [
         "## How the cost grows",
         "",
-        "One size changes, the others stay those of HalfCheetah-v5 (17 state and 6 action",
-        "numbers, 100,000 rows). The last is end to end, one update per step of any environment.",
+        "One size changes; the others stay those of HalfCheetah-v5 (17 state and 6 action numbers,",
+        "100,000 rows). The last panel is end to end, with one update per environment step.",
         "",
         "![Updates per second against each size](images/speed-growth.svg)",
         "",

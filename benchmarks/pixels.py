@@ -33,14 +33,7 @@ def resident() -> int:
 
 def filled(layout: Layout, rows: int, capacity: int) -> ReplayBuffer:
     """A memory with episodes of 1,000 steps of noise."""
-    memory = ReplayBuffer(
-        capacity,
-        layout.size,
-        1,
-        np.uint8,
-        frame_stack=layout.frame_stack,
-        frame_size=layout.frame_size,
-    )
+    memory = ReplayBuffer(capacity, layout, 1)
     random = np.random.default_rng(0)
     frames: list[Any] = []
     for i in range(rows):

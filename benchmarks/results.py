@@ -24,13 +24,14 @@ import numpy as np
 from rich.console import Console
 
 import t3d
-from t3d.api import sweep
+from t3d.base.knobs import flag
 from t3d.config import Config
-from t3d.presets import flag, train_command
+from t3d.presets import train_command
 from t3d.run.checkpoint import has_finished
 from t3d.run.folder import RunFolder
-from t3d.show.plots import NO_MATTER, Curve, evaluated
-from t3d.study.sweep import cells_of, read_spec
+from t3d.show.sweep import sweep
+from t3d.study.evaluations import NO_MATTER, Curve, read_evaluations
+from t3d.study.spec import read_spec, runs_of
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
@@ -136,7 +137,7 @@ def again(path: Path) -> Run:
         raise t3d.T3DError(f"{file} was made on {processor()} as well; expected another processor")
     then = dict(zip(first["evaluations"]["step"], first["evaluations"]["mean"]))
     clock = dict(zip(then, first["evaluations"]["seconds"]))
-    now = evaluated(path)
+    now = read_evaluations(path)
     both = sorted(then.keys() & now.points.keys())
     if all(round(now.seconds[step], 3) == clock[step] for step in both):
         raise t3d.T3DError(f"{path} is the kept run itself; expected one that was made again")
@@ -216,7 +217,7 @@ def plan() -> dict[Path, tuple[list[Config], list[Config]]]:
     """By sweep of the campaign: its runs, and those that are not kept yet."""
     found = {}
     for path in sorted(CAMPAIGN.glob("*.toml")):
-        configs = [cell.config for cell in cells_of(read_spec(path), Path())]
+        configs = [run.config for run in runs_of(read_spec(path), Path())]
         found[path] = configs, [config for config in configs if not _is_kept(path, config)]
     return found
 
@@ -237,7 +238,7 @@ def _is_kept(spec: Path, config: Config) -> bool:
 
 
 def campaign() -> int:
-    """Train, sweep by sweep, what is missing, and keep it; returns an exit code."""
+    """Train, sweep by sweep, the missing runs, and store them; returns an exit code."""
     for path, (_, configs) in plan().items():
         seeds: dict[str, set[int]] = defaultdict(set)
         for config in configs:
@@ -248,11 +249,11 @@ def campaign() -> int:
         out = HERE.parent / "runs" / group_of(path)
         for those, envs in alike.items():
             spec = dataclasses.replace(read_spec(path), env=envs, seeds=list(those))
-            cells, stopped = sweep(spec, out, None, None, Console())
-            for cell in cells:
-                if cell.state == "finished":
-                    print(*add(group_of(path), cell.path))
-            if stopped is not None or any(cell.state == "failed" for cell in cells):
+            runs, stopped = sweep(spec, out, None, None, Console())
+            for run in runs:
+                if run.state == "finished":
+                    print(*add(group_of(path), run.path))
+            if stopped is not None or any(run.state == "failed" for run in runs):
                 print("Stopped and saved. Go on with: python benchmarks/results.py campaign")
                 return 1
     return 0

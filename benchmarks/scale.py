@@ -78,6 +78,7 @@ def measure_model() -> Any:
 
     from t3d import Config
     from t3d.remote.collectors import Collectors
+    from t3d.remote.messages import Request
     from t3d.run.folder import RunFolder
     from t3d.run.loop import Run
 
@@ -87,7 +88,8 @@ def measure_model() -> Any:
     run = Run.start(EnvMaker(config.env, config), RunFolder(tempfile.mkdtemp() + "/run"), about={})
     collectors = run.collector
     assert isinstance(collectors, Collectors)
-    ray, station = collectors._ray, collectors._actors[0]
+    ray, actor = collectors.members.ray, collectors.members.actors[0]
+    store = collectors.exchange.store
     memory = run.memory
     found: dict[str, float] = {}
 
@@ -95,13 +97,13 @@ def measure_model() -> Any:
 
     def play(count: int) -> Any:
         weights = ray.put(run.agent.weights())
-        return ray.get(station.play.remote(0, number, weights, 0, count, None))
+        return ray.get(actor.play.remote(Request(0, number, 0, count), weights))
 
-    parcel = play(25)
+    chunk = play(25)
     found["weights_bytes"] = run.agent.weights().nbytes
-    found["row_bytes"] = len(pickle.dumps(parcel)) / 25
+    found["row_bytes"] = len(pickle.dumps(chunk)) / 25
     for _ in range(20):  # enough to learn from
-        collectors._store([(0, play(25))], 0, memory)
+        store([(0, play(25))], 0, memory)
 
     def median(work: Any, times: int) -> float:
         """Seconds that something takes."""
@@ -124,10 +126,10 @@ def measure_model() -> Any:
     pairs = [(median(lambda: with_new_policy(1), 3), median(lambda: play(1), 3)) for _ in range(60)]
     found["policy_seconds"] = statistics.median(new - old for new, old in pairs)
     found["put_seconds"] = median(lambda: ray.put(run.agent.weights()), 100)
-    # What the learner itself does for a parcel: ask for it, and take it when it is there.
+    # What the learner itself does for a chunk: ask for it, and take it when it is there.
     weights = ray.put(run.agent.weights())
     began = time.perf_counter()
-    refs = [station.play.remote(0, number, weights, 0, 25, None) for _ in range(40)]
+    refs = [actor.play.remote(Request(0, number, 0, 25), weights) for _ in range(40)]
     asking = time.perf_counter() - began
     ray.wait(refs, num_returns=len(refs))
     began = time.perf_counter()
@@ -137,7 +139,7 @@ def measure_model() -> Any:
     found["ask_seconds"] = (asking + time.perf_counter() - began) / len(refs)
     began = time.perf_counter()
     for t in range(25):
-        collectors._store([(0, parcel)], t, memory)
+        store([(0, chunk)], t, memory)
     found["store_seconds"] = (time.perf_counter() - began) / 25
     run.agent.train(memory, 50)
     found["update_seconds"] = median(lambda: run.agent.train(memory, 2), 200) / 2
@@ -149,9 +151,9 @@ def measure_model() -> Any:
 def predicted(model: dict[str, float], count: int, step: float, updates: float) -> float:
     """Steps per second of so many collectors, each with one environment of `step` seconds.
 
-    The collectors' own pace, or the learner's: storing, updates, and a policy for each parcel.
+    The collectors' own pace, or the learner's: storing, updates, and a policy for each chunk.
     """
-    each = min(25, max(1, round(1 / step)))  # steps of a parcel, at the default staleness
+    each = min(25, max(1, round(1 / step)))  # steps of a chunk, at the default staleness
     play = step + (model["request_seconds"] + model["policy_seconds"]) / each / 2  # two in flight
     learn = model["store_seconds"] + updates * model["update_seconds"]
     learn += (model["put_seconds"] + model["ask_seconds"]) / each

@@ -8,8 +8,8 @@ import numpy as np
 from t3d.study import statistics
 
 
-def told_apart(envs: int, seeds: int, pairs: int = 400) -> tuple[float, float]:
-    """The share of pairs of equal groups that the interval, and interval and test, set apart."""
+def called_different(envs: int, seeds: int, pairs: int = 400) -> tuple[float, float]:
+    """The share of equal groups that the interval, and interval and test, call different."""
     stream = np.random.default_rng(0)
     by_interval = by_both = 0
     for _ in range(pairs):
@@ -20,9 +20,9 @@ def told_apart(envs: int, seeds: int, pairs: int = 400) -> tuple[float, float]:
             [runs[rows] for runs, rows in zip(other, taken[1])],
         )
         low, high = np.percentile(resampled, [2.5, 97.5])
-        apart = not low <= 0.5 <= high
-        by_interval += apart
-        by_both += apart and statistics.p_value(stream, list(one), list(other)) <= 0.05
+        different = not low <= 0.5 <= high
+        by_interval += different
+        by_both += different and statistics.p_value(stream, list(one), list(other)) <= 0.05
     return by_interval / pairs, by_both / pairs
 
 
@@ -41,9 +41,9 @@ def covered(seeds: int, trials: int = 1000) -> tuple[float, float]:
 
 
 if __name__ == "__main__":
-    print("environments x seeds, told apart by the interval alone, and by interval and test")
+    print("environments x seeds, called different by the interval alone, and by interval and test")
     for envs, seeds in ((1, 2), (1, 3), (1, 5), (1, 10), (5, 5)):
-        alone, both = told_apart(envs, seeds)
+        alone, both = called_different(envs, seeds)
         print(f"  {envs} x {seeds:<3} {alone:6.1%} {both:6.1%}")
     print("seeds, coverage of the IQM's interval, and of the mean's")
     for seeds in (3, 5, 10, 20):

@@ -18,7 +18,7 @@ def main(steps: int = 10_000, seed: int = 0) -> list[float]:
     low, high = env.action_space.low, env.action_space.high  # type: ignore[attr-defined]
     config = Config(seed=seed, hidden=(64, 64), batch_size=128, learning_rate=1e-3, tau=0.01)
     agent = T3D(state_dim=3, low=low, high=high, config=config)
-    replay_buffer = ReplayBuffer(capacity=steps, state_shape=3, action_dim=1)
+    replay_buffer = ReplayBuffer(capacity=steps, state_dim=3, action_dim=1)
     noise = np.random.default_rng(seed)
 
     returns, total = [], 0.0

@@ -1,13 +1,15 @@
 import dataclasses
 import json
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import numpy as np
 import pytest
 
 from t3d import Config, T3DError
-from t3d.config import Span, knob_range, search_ranges
+from t3d.base.knobs import range_in_words
+from t3d.config import SCOPES, Span, knob_types, knobs_of, search_ranges
 from t3d.presets import PRESETS, Preset, read, resolve, to_toml
 
 
@@ -25,8 +27,8 @@ from t3d.presets import PRESETS, Preset, read, resolve, to_toml
         ("hidden", (), "hidden is (); expected one or more whole numbers"),
         ("hidden", (64, 0), "hidden is 0; expected a whole number at least 1"),
         ("train_after", "stepp", "expected one of: step, episode; did you mean 'step'?"),
-        ("remake_envs", 1, "remake_envs is 1; expected a bool"),
-        ("env", "", "env is ''; expected a str"),
+        ("remake_envs", 1, "remake_envs is 1; expected true or false"),
+        ("env", "", "env is ''; expected text"),
         ("steps", 10**400, "expected a whole number at least 1 and at most 1,000,000,000,000"),
         ("hidden", 2_000_000_000, "hidden is 2000000000; expected a whole number"),
     ],
@@ -49,13 +51,24 @@ def test_a_misspelt_knob_gets_the_nearest_name() -> None:
         Config.from_dict({"polcy_freq": 2})
 
 
-def test_every_knob_has_help() -> None:
+def test_every_knob_has_a_scope_and_help_that_names_its_choices() -> None:
     for field in dataclasses.fields(Config):
-        assert field.metadata["help"], field.name
+        assert field.metadata["scope"] in SCOPES
+        text = field.metadata["help"]
+        assert text, field.name
+        if get_origin(knob_types[field.name]) is Literal:
+            assert all(re.search(rf"\b{name}\b", text) for name in get_args(knob_types[field.name]))
     by_name = {field.name: field for field in dataclasses.fields(Config)}
-    assert knob_range(by_name["tau"]) == "above 0 and at most 1"
-    assert knob_range(by_name["seed"]) == "at least 0 and at most 4,294,967,295"
-    assert knob_range(by_name["env"]) == ""
+    assert range_in_words(by_name["tau"]) == "above 0 and at most 1"
+    assert range_in_words(by_name["seed"]) == "at least 0 and at most 4,294,967,295"
+    assert range_in_words(by_name["env"]) == ""
+
+
+def test_knobs_are_found_by_scope() -> None:
+    assert knobs_of("memory") == {"capacity"}
+    assert {"threads", "device", "log_every"} <= knobs_of("machine", "records")
+    assert "tau" not in knobs_of("machine", "records")
+    assert knobs_of(*SCOPES) == set(knob_types)
 
 
 def test_a_config_survives_json() -> None:
@@ -116,11 +129,11 @@ def test_a_preset_file_survives_being_written_and_read(tmp_path: Path) -> None:
         ('why = "x"\n[knobs]\ntau = 1979-05-27', "tau is datetime.date(1979, 5, 27); expected"),
         ('why = "x"\n[knobs.tau]\na = 1', "tau is {'a': 1}; expected a number"),
         ('why = "x"\n[knobs]\nenv = "A-v0"', "has env among the knobs; it goes above [knobs]"),
-        ('why = "x"\nenv = 7', "env is 7; expected a str"),
+        ('why = "x"\nenv = 7', "env is 7; expected text"),
         ('why = "x"\nknobs = 3', "knobs is 3; expected a table, [knobs]"),
         ('why = "x"\ntau = 0.1', "unknown part 'tau'; knobs go below a line [knobs]"),
         ('why = "x"\n[knob]', "unknown part 'knob'; did you mean 'knobs'?"),
-        ("[knobs]\ntau = 0.1", "has no why; expected a line like"),
+        ("[knobs]\ntau = 0.1", "has no why; expected a line such as"),
         ("tau: 0.1", "is not TOML: "),
         ("a = " + "[" * 100_000, "is not TOML: "),
         ("a = " + "9" * 5000, "is not TOML: "),

@@ -1,16 +1,23 @@
-"""The docs say what the code does: links, line numbers, pictures and defaults."""
+"""The docs say what the code does: links, names of files, line numbers, pictures, defaults."""
 
 import dataclasses
 import re
 import runpy
+import sys
+from contextlib import closing
 from pathlib import Path
+from types import FrameType
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
+import t3d
+from helpers.runs import TINY
 from t3d.config import Config
+from t3d.play.envs import EnvMaker
 from t3d.presets import PRESETS
+from t3d.run.loop import Run
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -18,6 +25,7 @@ PAGE = DOCS / "fifteen-steps.md"
 STEPS = range(1, 16)
 CLASSES = {1: "class ReplayBuffer", 2: "class Actor", 3: "class Critic"}
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md"))]
 
 
 def section(step: int) -> str:
@@ -49,7 +57,7 @@ def test_a_step_has_its_equation_and_picture(step: int) -> None:
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_step_links_to_its_line_of_code(step: int) -> None:
-    links = re.findall(r"\[learn/(\w+\.py), step (\d+)\]\((.+?)#L(\d+)\)", section(step))
+    links = re.findall(r"\[learn/([\w/]+\.py), step (\d+)\]\((.+?)#L(\d+)\)", section(step))
     assert len(links) == 1, f"step {step} has {len(links)} links to its code; expected one"
     name, number, path, line = links[0]
     assert int(number) == step
@@ -59,8 +67,14 @@ def test_a_step_links_to_its_line_of_code(step: int) -> None:
     lines = source.read_text("utf-8").splitlines()
     right = [at for at, text in enumerate(lines, 1) if re.search(rf"{mark}(?!\w)", text)]
     assert right == [int(line)], (
-        f"step {step} links to {name}#L{line}, but '{mark}' is at line {right}: fix {PAGE.name}"
+        f"step {step} links to {name}#L{line}, but '{mark}' is at line {right}: make figures"
     )
+
+
+def test_the_script_that_sets_the_links_agrees() -> None:
+    script, text = runpy.run_path(str(DOCS / "link_steps.py")), PAGE.read_text("utf-8")
+    assert script["linked"](text) == text
+    assert script["linked"](re.sub(r"#L\d+", "#L1", text)) == text
 
 
 def test_the_pictures_are_what_the_script_draws(tmp_path: Path) -> None:
@@ -79,9 +93,7 @@ def test_the_pictures_are_what_the_script_draws(tmp_path: Path) -> None:
             assert picture.findtext(f"{{http://www.w3.org/2000/svg}}{part}")
 
 
-@pytest.mark.parametrize(
-    "page", [ROOT / "README.md", *sorted(DOCS.glob("*.md"))], ids=lambda page: page.name
-)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_relative_links_lead_somewhere(page: Path) -> None:
     for link in LINK.findall(page.read_text("utf-8")):
         if re.match(r"[a-z]+:", link):
@@ -91,6 +103,87 @@ def test_relative_links_lead_somewhere(page: Path) -> None:
         assert target.exists(), f"{page.name} links to {link}, which does not exist"
         if anchor and target.suffix == ".md":
             assert anchor in anchors(target), f"{page.name} links to {link}: no such heading"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_that_are_named_exist(page: Path) -> None:
+    """Such as `play/envs.py`, from the root of the repository or of the package."""
+    for name in re.findall(r"`((?:\w+/)+(?:[\w.-]+\.\w+)?)`", page.read_text("utf-8")):
+        if name.startswith(("runs/", "checkpoints/", "tensorboard/")):
+            continue  # a run's own
+        places = (ROOT / name, ROOT / "src/t3d" / name)
+        assert any(place.exists() for place in places), f"{page.name} names {name}: no such file"
+
+
+def test_the_tree_in_the_readme_is_that_of_the_package() -> None:
+    tree = re.search(r"^    src/t3d/\n((?:      .+\n)+)", (ROOT / "README.md").read_text(), re.M)
+    assert tree
+    package, room = ROOT / "src/t3d", ""
+    rooms = set()
+    for line in tree[1].splitlines():
+        inner = line.startswith(" " * 8)
+        names = re.match(r"((?: ?[\w.]+(?:\.py|/))+)(?:  |$)", line.strip())
+        assert names, f"README's tree has a line without a name: {line}"
+        for name in names[1].split():
+            if not inner:
+                room = name
+                rooms.add(name)
+            path = package / (room if inner else "") / name
+            assert path.exists(), f"README's tree has {name}, which is not in {path.parent}"
+    there = {f"{path.name}/" for path in package.iterdir() if (path / "__init__.py").exists()}
+    assert there <= rooms, f"README's tree has no {there - rooms}"
+
+
+@pytest.mark.parametrize("engine", ["reference", "fused"])
+def test_a_step_crosses_the_files_that_are_listed(engine: str) -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    table = re.search(r"^\| \| files \|$(.+?)^$", text, re.M | re.S)
+    assert table
+    listed = set(re.findall(r"`(\w[\w/]+\.py)`", table[1]))
+    config = Config(engine=engine, **TINY | {"max_episode_steps": 0})  # type: ignore[arg-type]
+    crossed: set[str] = set()
+    package = Path(t3d.__file__).parent
+
+    def note(frame: FrameType, event: str, value: Any) -> None:
+        path = Path(frame.f_code.co_filename)
+        if path.is_relative_to(package):
+            crossed.add(path.relative_to(package).as_posix())
+
+    with closing(Run.start(EnvMaker("Pendulum-v1", config))) as run:
+        while run.collector.steps < 25:  # beyond the random steps
+            run.step()
+        sys.settrace(note)
+        try:
+            run.step()
+        finally:
+            sys.settrace(None)
+    crossed = {file for file in crossed if not file.startswith("base/")}
+    assert not {file for file in crossed if not file.startswith("learn/fused/")} - listed
+    if engine == "reference":
+        assert not {file for file in listed if not file.startswith("learn/fused/")} - crossed
+
+
+def test_the_readme_is_read_in_one_sitting() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", DOCS / "doors.md"], ids=lambda page: page.name
+)
+def test_the_python_of_the_docs_runs(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    trained = t3d.train
+
+    def train_a_little(env: Any, **knobs: Any) -> Any:
+        return trained(env, quiet=True, **knobs | TINY)
+
+    monkeypatch.setattr(t3d, "train", train_a_little)
+    blocks = re.findall(r"^```python\n(.+?)^```$", page.read_text("utf-8"), re.M | re.S)
+    assert blocks
+    for block in blocks:
+        exec(compile(block.replace("episodes=100", "episodes=1"), page.name, "exec"), {})
 
 
 def test_the_table_of_defaults_is_true() -> None:

@@ -12,12 +12,12 @@ import pytest
 
 import t3d
 from helpers.runs import TINY, read_json
-from t3d.cli.main import _parse_knobs
+from t3d.cli.knobs import read_knobs
 from t3d.config import Config
 from t3d.presets import resolve, train_command
 from t3d.run.agents import keep_score
 from t3d.run.folder import RunFolder
-from t3d.show.plots import Curve
+from t3d.study.evaluations import Curve
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks/results"
@@ -32,13 +32,19 @@ def typed(line: str) -> Config:
     """The config of a `t3d train` command."""
     words = shlex.split(line)
     assert words[:2] == ["t3d", "train"]
-    return _parse_knobs(words[2:], "train", "")[2]
+    return read_knobs("train", "", [], words[2:]).config
 
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     return runpy.run_path(str(ROOT / "benchmarks/draw_results.py"))
+
+
+@pytest.fixture
+def measures(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return importlib.import_module("measures")
 
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
@@ -65,24 +71,36 @@ def test_the_page_and_the_packaged_curves_are_of_the_kept_ones(script: dict[str,
     stale = "run python benchmarks/draw_results.py"
     assert script["page"]() == (ROOT / "docs/results.md").read_text(), stale
     assert script["readme"]() == (ROOT / "README.md").read_text(), stale
-    assert script["known"]() == (ROOT / "src/t3d/show/curves.json").read_text(), stale
+    assert script["known"]() == (ROOT / "src/t3d/study/curves.json").read_text(), stale
 
 
-def test_a_run_counts_by_its_last_tenth(script: dict[str, Any]) -> None:
+def test_a_result_without_a_place_in_the_template_is_named(
+    script: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    template = script["TEMPLATE"].read_text()
+    cut = tmp_path / "results.template.md"
+    cut.write_text(template.replace("{{ settings Hopper-v5 }}", ""))
+    monkeypatch.setitem(script["page"].__globals__, "TEMPLATE", cut)
+    with pytest.raises(SystemExit, match=r"has no \{\{ settings Hopper-v5 \}\}"):
+        script["page"]()
+
+
+def test_a_run_counts_by_its_last_tenth(measures: Any) -> None:
     step = np.array([0, 50, 90, 95, 100, 105])
     returns = np.array([[9.0, 9.0, 9.0, 1.0, 3.0, 9.0], [0.0, 0.0, 0.0, 5.0, 7.0, 0.0]])
     line = Curve("", [0, 1], step, returns)
-    assert script["score_at"](line, 100).tolist() == [2.0, 6.0]
-    assert script["overall"](line).tolist() == [6.2, 2.4]
+    assert measures.score_at(line, 100).tolist() == [2.0, 6.0]
+    assert measures.overall(line).tolist() == [6.2, 2.4]
 
 
-def test_groups_that_do_not_overlap_are_told_apart_and_others_not(script: dict[str, Any]) -> None:
+def test_only_groups_that_do_not_overlap_are_significantly_different(measures: Any) -> None:
     low, high = np.arange(5.0), np.arange(10.0, 15.0)
-    # Two of the 252 ways to deal ten runs out set them as far apart.
-    assert script["p_value"](low, high) == pytest.approx(2 / 252)
-    assert script["verdict"](low, high, ("one", "other")) == "p = 0.008: other is higher"
-    assert script["verdict"](high, low, ("one", "other")) == "p = 0.008: one is higher"
-    assert "not told apart" in script["verdict"](low, low + 0.5, ("one", "other"))
+    # Two of the 252 splits of ten runs put the means as far apart.
+    assert measures.p_value(low, high) == pytest.approx(2 / 252)
+    assert measures.verdict(low, high, ("one", "other")) == "p = 0.008: other is higher"
+    assert measures.verdict(high, low, ("one", "other")) == "p = 0.008: one is higher"
+    assert "not significantly different" in measures.verdict(low, low + 0.5, ("one", "other"))
+    assert "too few for a test" in measures.verdict(low[:2], high[:2], ("one", "other"))
 
 
 def test_a_run_that_was_made_again_elsewhere_is_compared_with_the_kept_one(

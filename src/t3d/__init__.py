@@ -14,14 +14,25 @@ if TYPE_CHECKING:
     from t3d.api import make_env as make_env
     from t3d.api import resume as resume
     from t3d.api import train as train
+    from t3d.base.errors import BadInput as BadInput
+    from t3d.base.errors import BrokenEnvironment as BrokenEnvironment
+    from t3d.base.errors import BrokenWatcher as BrokenWatcher
+    from t3d.base.errors import CannotWrite as CannotWrite
+    from t3d.base.errors import Diverged as Diverged
+    from t3d.base.errors import RunFailed as RunFailed
     from t3d.base.errors import T3DError as T3DError
     from t3d.config import Config as Config
+    from t3d.learn.agent import Agent as Agent
     from t3d.learn.fused.agent import FusedT3D as FusedT3D
     from t3d.learn.networks import Actor as Actor
     from t3d.learn.networks import Critic as Critic
-    from t3d.learn.replay.memory import Batch as Batch
+    from t3d.learn.perception import Batch as Batch
     from t3d.learn.replay.memory import ReplayBuffer as ReplayBuffer
     from t3d.learn.t3d import T3D as T3D
+    from t3d.run.records import Episode as Episode
+    from t3d.run.records import Evaluation as Evaluation
+    from t3d.run.records import Training as Training
+    from t3d.run.watchers import Watcher as Watcher
 
 __version__ = "0.1.0"
 
@@ -34,12 +45,23 @@ _HOME = {
     "make_env": "t3d.api",
     "Config": "t3d.config",
     "T3DError": "t3d.base.errors",
+    "Agent": "t3d.learn.agent",
+    "BadInput": "t3d.base.errors",
+    "CannotWrite": "t3d.base.errors",
+    "RunFailed": "t3d.base.errors",
+    "Diverged": "t3d.base.errors",
+    "BrokenEnvironment": "t3d.base.errors",
+    "BrokenWatcher": "t3d.base.errors",
     "FusedT3D": "t3d.learn.fused.agent",
     "Actor": "t3d.learn.networks",
     "Critic": "t3d.learn.networks",
-    "Batch": "t3d.learn.replay.memory",
+    "Batch": "t3d.learn.perception",
     "ReplayBuffer": "t3d.learn.replay.memory",
     "T3D": "t3d.learn.t3d",
+    "Episode": "t3d.run.records",
+    "Evaluation": "t3d.run.records",
+    "Training": "t3d.run.records",
+    "Watcher": "t3d.run.watchers",
 }
 
 __all__ = ["__version__", *_HOME]

@@ -1,52 +1,27 @@
-"""What `import t3d` offers for whole runs: train, resume, load, evaluate."""
+"""What `import t3d` offers for complete runs: train, resume, inspect, load, evaluate, make_env."""
 
 import dataclasses
-import shlex
-import sys
-from collections.abc import Callable
-from contextlib import ExitStack, closing
-from importlib.util import find_spec
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 from rich.console import Console
 
-from t3d.base import files
-from t3d.base.errors import BadInput, T3DError
-from t3d.base.machine import cores
 from t3d.config import Config
-from t3d.learn.t3d import T3D
+from t3d.learn.agent import Agent
+from t3d.learn.engines import agent_name, by_name
 from t3d.play.envs import EnvMaker, EnvSource, GuardedEnv, env_name
 from t3d.presets import resolve
-from t3d.remote.cluster import connect
-from t3d.run import checkpoint, doctor
 from t3d.run.agents import evaluate as evaluate
 from t3d.run.agents import load as load
-from t3d.run.folder import Lock, Record, RunFolder, is_locked, versions
-from t3d.run.loop import Run, StopSignal
-from t3d.run.tensorboard import TensorBoard
-from t3d.show.sweep import SweepWatcher
-from t3d.show.terminal import PatientConsole, TerminalWatcher, say
-from t3d.study.sweep import (
-    Cell,
-    Process,
-    Spec,
-    Task,
-    Worker,
-    begin_folder,
-    cells_of,
-    check,
-    see_what_is_done,
-    share,
-)
-from t3d.study.sweep import run as run_cells
-
-if TYPE_CHECKING:
-    from optuna import Study
-
-    from t3d.study.tune import Plan
-
-_COMPILING = "compiling the fused engine, once on this machine: about half a minute ..."
+from t3d.run.finish import finish
+from t3d.run.folder import RunFolder
+from t3d.run.inspect import inspect as inspect
+from t3d.run.session import Outcome, about
+from t3d.run.watchers import Watcher
+from t3d.show import progress
+from t3d.show.pictures import pictures
+from t3d.show.terminal import PatientConsole
 
 
 def train(
@@ -54,245 +29,67 @@ def train(
     *,
     preset: str = "auto",
     run: str | Path | None = None,
+    watchers: Sequence[Watcher] = (),
+    video: bool = False,
     quiet: bool = False,
     **knobs: Any,
-) -> T3D:
-    """Train an agent and return the best one that was evaluated.
+) -> Agent:
+    """Train an agent, score it, and return the best one that was evaluated.
 
     `env` is a Gymnasium id, module:EnvId, module:callable, or a callable that makes an
-    environment; by default Pendulum-v1, or what the preset's file says. `preset` is a name or a
-    TOML file. `run` is the folder to write; by default a new one under runs/. `knobs` are fields
-    of `Config`, over those of the preset. Ctrl-C saves, then raises KeyboardInterrupt.
+    environment; by default Pendulum-v1, or the environment of the preset's file. `preset` is a
+    name or a TOML file. `run` is the folder to write; by default a new one under runs/.
+    `watchers` follow the run and may stop it. `video` records an episode at the end; `quiet`
+    prints nothing. `knobs` are fields of `Config`, over those of the preset; `agent` may be a
+    class of yours, and `body` a function. Ctrl-C saves, then raises KeyboardInterrupt.
     """
     preset, config = resolve(None if env is None else env_name(env), preset)
-    config = Config.from_dict(dataclasses.asdict(config) | knobs)
-    outcome = start(config, preset, run, PatientConsole(quiet=quiet), source=env)
-    if outcome.signal is not None:
-        raise KeyboardInterrupt(f"saved; go on with t3d.resume({str(outcome.folder.path)!r})")
-    return load(outcome.folder.path)
+    config = Config.from_dict(dataclasses.asdict(config) | by_name(knobs))
+    folder = RunFolder(run or RunFolder.free_path(config.env, config.seed))
+    folder.require_free()
+    maker, console = EnvMaker(env or config.env, config), PatientConsole(quiet=quiet)
+    outcome = progress.train(maker, folder, about(preset), console, watchers)
+    return _finished(outcome, maker, console, video)
 
 
 def resume(
-    run: str | Path, *, steps: int | None = None, env: EnvSource | None = None, quiet: bool = False
-) -> T3D:
-    """Go on with a run from its newest checkpoint, to its end or to another number of steps.
+    run: str | Path,
+    *,
+    steps: int | None = None,
+    env: EnvSource | None = None,
+    agent: type[Agent] | None = None,
+    watchers: Sequence[Watcher] = (),
+    video: bool = False,
+    quiet: bool = False,
+) -> Agent:
+    """Resume a run from its newest checkpoint, to its end or to another number of steps.
 
-    `env` is needed only if the run was trained on a callable that cannot be imported.
+    `env` and `agent` are needed only if the run was trained with ones that cannot be imported.
     """
-    outcome = go_on(run, steps, PatientConsole(quiet=quiet), source=env)
+    folder = RunFolder.open(run)
+    config = folder.config()
+    changes: dict[str, Any] = {} if steps is None else {"steps": steps}
+    changes |= {} if agent is None else {"agent": agent_name(agent)}
+    config = Config.from_dict(vars(config) | changes)
+    maker, console = EnvMaker(env or config.env, config), PatientConsole(quiet=quiet)
+    outcome = progress.train(maker, folder, {}, console, watchers)
+    return _finished(outcome, maker, console, video)
+
+
+def _finished(outcome: Outcome, maker: EnvMaker, console: Console, video: bool) -> Agent:
+    """Score a trained run, draw it, and return its agent."""
+    folder = outcome.folder
     if outcome.signal is not None:
-        raise KeyboardInterrupt(f"saved; go on with t3d.resume({str(run)!r})")
-    return load(run)
+        raise KeyboardInterrupt(f"saved; resume with t3d.resume({str(folder.path)!r})")
+    notice = progress.speaker(console)
+    finished = finish(folder, pictures(video, maker.source, notice), maker.source)
+    progress.conclude(folder, finished, console)
+    return load(folder.path, which="best" if finished.score else "last")
 
 
 def make_env(
     run: str | Path, *, env: EnvSource | None = None, render_mode: str | None = None
 ) -> GuardedEnv:
-    """The environment of a run as its agent sees it: `select_action` takes what it shows."""
+    """The environment of a run as its agent sees it: `select_action` takes its observations."""
     config = RunFolder.open(run).config()
     return EnvMaker(env or config.env, config).make(render_mode=render_mode)
-
-
-class Outcome(NamedTuple):
-    """How training ended."""
-
-    folder: RunFolder
-    signal: int | None  # the signal that stopped it; None if it finished
-
-
-def start(
-    config: Config,
-    preset: str,
-    path: str | Path | None,
-    console: Console,
-    source: EnvSource | None = None,
-) -> Outcome:
-    """Train a new run in a folder of its own."""
-    folder = RunFolder(path or RunFolder.free_path(config.env, config.seed))
-    made = about(preset)
-    _tell_of_collectors(config, console)
-    run = Run.start(
-        EnvMaker(source or config.env, config), folder, made, lambda: say(console, _COMPILING)
-    )
-    with closing(run):
-        why = f" ({run.why_this_engine})" if run.why_this_engine else ""
-        head = f"{config.env}, preset {preset}, seed {config.seed}, engine {run.config.engine}{why}"
-        say(console, f"{head}: {folder.path}")
-        taken = f"the replay memory takes up to {files.size(run.memory_bytes())}"
-        where = " in a file" if config.replay_on_disk else ""
-        say(console, f"{taken}{where}, checkpoints {files.size(run.disk_bytes())} on the disk")
-        for advice in (
-            [] if console.quiet else doctor.glance(EnvMaker(source or config.env, config))
-        ):
-            say(console, f"note: {advice}; t3d doctor {shlex.quote(config.env)} says more")
-        if config.steps <= config.random_steps:
-            note = f"note: nothing will be learned: all {config.steps:,} steps are random play"
-            say(console, f"{note}; lower --random-steps, which is {config.random_steps:,}")
-        return _follow(run, console)
-
-
-def go_on(
-    path: str | Path,
-    steps: int | None,
-    console: Console,
-    source: EnvSource | None = None,
-    ray: str | None = None,
-) -> Outcome:
-    """Train an existing run further."""
-    folder = RunFolder.open(path)
-    config = folder.config()
-    changed = {"steps": steps, "ray": ray}
-    given = {name: value for name, value in changed.items() if value is not None}
-    config = Config.from_dict(vars(config) | given)
-    _tell_of_collectors(config, console)
-    run = Run.resume(
-        EnvMaker(source or config.env, config), folder, lambda: say(console, _COMPILING)
-    )
-    with closing(run):
-        folder.write_config(config)
-        folder.score_path.unlink(missing_ok=True)  # of an agent that may not stay the best
-        say(console, f"{config.env} goes on from step {run.collector.steps:,}: {folder.path}")
-        for note in run.notes:
-            say(console, f"note: {note}")
-        return _follow(run, console)
-
-
-def tune(plan: "Plan", console: Console) -> tuple["Study", int | None]:
-    """Search for knobs; the study, and the signal that stopped it, if one did."""
-    from t3d.show.tuning import TuningWatcher
-    from t3d.study.tune import open_study, results, search
-
-    study = open_study(plan)
-    found = results(study)
-    again = f", {len(found)} are there" if found else ""
-    head = f"{plan.base.env}, preset {plan.about['preset']}, {plan.base.steps:,} steps a trial"
-    say(console, f"{head}, {plan.trials} trials{again}: {plan.out}")
-    say(console, f"searched: {', '.join(plan.searched)}")
-    watcher = TuningWatcher(console, plan, found)
-
-    with StopSignal(_stopping(console)).caught() as stop:
-        search(
-            plan,
-            study,
-            stop,
-            watcher.watch,
-            lambda: watcher.tell(results(study)),
-            lambda: say(console, _COMPILING),
-        )
-    return study, stop.number
-
-
-def _tell_of_collectors(config: Config, console: Console) -> None:
-    if config.collectors:
-        where = "on this machine" if config.ray == "local" else f"at {config.ray}"
-        say(console, f"starting {config.collectors} collectors, with Ray {where} ...")
-
-
-def _follow(run: Run, console: Console) -> Outcome:
-    """Run the loop with its watchers, until the end or until a signal."""
-    step = run.collector.steps
-    if find_spec("tensorboard"):
-        run.watchers.append(TensorBoard(run.folder.tensorboard, step + 1 if step else 0))
-    else:
-        say(console, "no TensorBoard events: pip install 't3d[tensorboard]' for them")
-    if not console.quiet:
-        run.watchers.append(TerminalWatcher(console, run.config, step))
-
-    with StopSignal(_stopping(console)).caught() as stop:
-        finished = run.loop(stop)
-    return Outcome(run.folder, None if finished else stop.number)
-
-
-def _stopping(console: Console) -> Callable[[], None]:
-    text = "stopping after this step, to save; once more to quit at once"
-    return lambda: say(console, text)
-
-
-def about(preset: str, command: str | None = None) -> Record:
-    """What a run keeps of how it was made; the command is this process's, if not given."""
-    return {"preset": preset, "command": command or _command(), "versions": versions()}
-
-
-def _command() -> str:
-    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-
-
-class Swept(NamedTuple):
-    """How a sweep ended."""
-
-    cells: list[Cell]
-    signal: int | None  # the signal that stopped it; None if every cell has ended
-
-
-def sweep(spec: Spec, out: Path, jobs: int | None, address: str | None, console: Console) -> Swept:
-    """Train every cell that is not finished, as processes here or on a Ray cluster."""
-    cells = cells_of(spec, out)
-    check(cells, spec, elsewhere=address is not None)
-    with ExitStack() as last_first:
-        ray, room = None, cores()
-        if address is not None:
-            ray, disconnect = connect(address, room)
-            last_first.callback(disconnect)
-            room = int(ray.cluster_resources().get("CPU", 0))
-        jobs = share(cells, spec, room, jobs)
-        threads = max(cell.config.threads for cell in cells)
-        if ray and threads > room:  # it would wait for them for ever
-            raise BadInput(f"threads is {threads}; the cluster at {address} has {room} CPUs")
-        begin_folder(out, spec)
-        last_first.callback(Lock(RunFolder(out)).release)
-
-        def begin(cell: Cell) -> Worker:
-            return Task(ray, cell) if ray else Process(cell)
-
-        def stopping() -> None:
-            say(console, "stopping, every cell saves; once more to quit at once")
-
-        with StopSignal(stopping).caught() as stop:
-            watcher = SweepWatcher(console, cells, jobs)
-            last_first.callback(watcher.close)
-            see_what_is_done(cells, stop)
-            run_cells(cells, jobs, begin, stop, watcher.look)
-        return Swept(cells, stop.number)
-
-
-def inspect(path: str | Path) -> Record:
-    """What a run is, where it stands, which checkpoints are whole, and a digest of its state.
-
-    Two runs with the same digest are the same run: same networks, optimisers, memory, random
-    streams, environments and metrics, to the last bit.
-    """
-    folder = RunFolder.open(path)
-    config = folder.config()
-    found: Record = {
-        "run": str(folder.path),
-        "env": config.env,
-        "preset": folder.about().get("preset"),
-        "seed": config.seed,
-        "engine": config.engine,
-        "steps": config.steps,
-        "training": is_locked(folder),
-        "checkpoints": {},
-    }
-    for each in folder.all_checkpoints():
-        try:
-            manifest = checkpoint.check(each)
-            taken = sum(facts["bytes"] for facts in manifest["files"].values())
-            found["checkpoints"][each.name] = {"whole": True, "bytes": taken}
-        except T3DError as error:
-            found["checkpoints"][each.name] = {"whole": False, "why": str(error)}
-    anything = any(state["whole"] for state in found["checkpoints"].values())
-    whole = checkpoint.newest_whole(folder) if anything else None
-    if whole is None:
-        return found | {"step": None, "finished": False, "digest": None}
-    progress = whole.manifest["progress"]
-    return found | {
-        "step": whole.manifest["step"],
-        "updates": whole.manifest["updates"],
-        "finished": checkpoint.is_finished(whole.manifest, config.steps),
-        "best_mean": progress["best_mean"],
-        "best_step": progress["best_step"],
-        "bit_exact": not progress["not_bit_exact"],
-        "not_bit_exact": progress["not_bit_exact"],
-        "made_by": whole.manifest["made_by"],
-        "digest": checkpoint.digest(whole, folder),
-    }

@@ -1,4 +1,4 @@
-"""Every knob of T3D, once: its name, default, range and one line of help.
+"""Every knob of T3D, once: its scope, default, help and range.
 
 The command line, the checks, the run folder and the docs all read this table. To add a knob,
 add a field here and use it; `tests/test_knobs.py` then asks for proof that it does something.
@@ -6,232 +6,323 @@ add a field here and use it; `tests/test_knobs.py` then asks for proof that it d
 
 import dataclasses
 import json
-import math
 from dataclasses import dataclass
-from types import UnionType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 from t3d.base.errors import BadInput
+from t3d.base.knobs import Span as Span
+from t3d.base.knobs import checked, knob
 from t3d.base.text import did_you_mean
 
-
-@dataclass(frozen=True)
-class Span:
-    """Where `t3d tune` looks for a number: from low to high, evenly or evenly in its logarithm."""
-
-    low: float
-    high: float
-    log: bool = False
-
-
-def _knob(
-    default: Any,
-    help: str,
-    *,
-    least: float = -math.inf,
-    above: float = -math.inf,
-    most: float = math.inf,
-    search: Span | tuple[Any, ...] | None = None,
-) -> Any:
-    """A field of `Config` with its range: `least <= value <= most` and `value > above`.
-
-    `search` is where `t3d tune` looks for a better value, a span or some choices.
-    """
-    bounds = {"least": least, "above": above, "most": most}
-    return dataclasses.field(default=default, metadata={"help": help, "search": search, **bounds})
+# What a knob changes. The help groups the knobs by this; plots and searches ask for it.
+SCOPES = {
+    "task": "task",
+    "playing": "playing and exploring",
+    "seeing": "seeing (observations with images)",
+    "memory": "replay memory",
+    "learning": "learning",
+    "records": "evaluating and saving",
+    "machine": "where to compute (changes the speed, not the learning curve)",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
     """All settings of one training run. Frozen, and passed whole."""
 
-    env: str = _knob("Pendulum-v1", "Gymnasium id, module:EnvId, or module:callable")
-    steps: int = _knob(1_000_000, "environment steps to train for", least=1, most=10**12)
-    seed: int = _knob(0, "seed of every random stream of the run", least=0, most=2**32 - 1)
+    env: str = knob("task", "Pendulum-v1", "a Gymnasium id, module:EnvId or module:callable")
+    steps: int = knob(
+        "task", 1_000_000, "environment steps to train for", minimum=1, maximum=10**12
+    )
+    seed: int = knob(
+        "task", 0, "seed of every random number of the run", minimum=0, maximum=2**32 - 1
+    )
 
-    # How to play.
-    num_envs: int = _knob(1, "environments that play at once", least=1, most=4096)
-    collectors: int | None = _knob(
+    num_envs: int = knob(
+        "playing", 1, "environments that play in parallel", minimum=1, maximum=4096
+    )
+    collectors: int | None = knob(
+        "playing",
         None,
-        "Ray collectors that play beside the learner, num_envs each; left out, it plays here",
-        least=1,
-        most=10_000,
+        "collect with this many Ray actors, each with --num-envs environments",
+        minimum=1,
+        maximum=10_000,
     )
-    staleness: int = _knob(
+    staleness: int = knob(
+        "playing",
         100,
-        "steps that each environment of a collector may be ahead of learning; 0 plays in step",
-        least=0,
-        most=10**6,
+        "how many steps a collector may run ahead of the learner; 0 = lock-step",
+        minimum=0,
+        maximum=10**6,
     )
-    ray: str = _knob("local", "Ray cluster for them: its address, auto, or local to start one here")
-    collector_cpus: float = _knob(
-        1.0, "CPUs of the cluster that each of them takes", above=0, most=1024
+    ray: str = knob(
+        "machine",
+        "local",
+        "Ray cluster of the collectors: its address, auto, or local to start one here",
     )
-    env_backend: Literal["inline", "processes", "envpool"] = _knob(
-        "inline", "where environments play: here, each in a process, or in EnvPool, if it has them"
+    collector_cpus: float = knob(
+        "machine", 1.0, "CPUs that each collector reserves on it", above=0, maximum=1024
     )
-    env_deadline: float = _knob(
-        60.0, "seconds an environment's process may take to answer; 0 for any", least=0, most=10**9
+    env_backend: Literal["inline", "processes", "envpool"] = knob(
+        "machine",
+        "inline",
+        "run environments inline (in this process), in processes (one each) or in envpool",
     )
-    env_restarts: int = _knob(
-        10, "times the process of each environment is restarted if it dies", least=0, most=10**9
+    env_deadline: float = knob(
+        "machine",
+        60.0,
+        "seconds after which a silent environment process counts as hung; 0 = never",
+        minimum=0,
+        maximum=10**9,
     )
-    remake_envs: bool = _knob(
-        False, "make environments anew for every episode; for those that remember earlier ones"
+    env_restarts: int = knob(
+        "machine",
+        10,
+        "how often each environment process may be restarted after it died",
+        minimum=0,
+        maximum=10**9,
     )
-    action_repeat: int = _knob(
-        1, "times that each action is played, as one step", least=1, most=1000
+    remake_envs: bool = knob(
+        "playing",
+        False,
+        "create the environment again for every episode, if episodes influence later ones",
     )
-    max_episode_steps: int = _knob(
+    action_repeat: int = knob(
+        "task",
+        1,
+        "play each action this many times; together they count as one step",
+        minimum=1,
+        maximum=1000,
+    )
+    max_episode_steps: int = knob(
+        "task",
         0,
-        "cut longer episodes (a truncation); 0 for the environment's own limit",
-        least=0,
-        most=10**9,
+        "truncate episodes after this many steps; 0 = the environment's own limit",
+        minimum=0,
+        maximum=10**9,
     )
-    random_steps: int = _knob(
-        10_000, "random steps before the policy plays and learns", least=0, most=10**12
+    random_steps: int = knob(
+        "playing",
+        10_000,
+        "steps with random actions before learning starts",
+        minimum=0,
+        maximum=10**12,
     )
-    exploration: Literal["gaussian", "ou"] = _knob(
+    exploration: Literal["gaussian", "ou"] = knob(
+        "playing",
         "gaussian",
-        "noise on played actions: new at each step, or Ornstein-Uhlenbeck's, which drifts",
+        "exploration noise: gaussian (independent at each step) or ou"
+        " (Ornstein-Uhlenbeck, correlated)",
     )
-    exploration_noise: tuple[float, ...] = _knob(
+    exploration_noise: tuple[float, ...] = knob(
+        "playing",
         (0.1,),
-        "its std in half-ranges, one for all dimensions or one for each",
-        least=0,
-        most=10,
+        "std of the exploration noise; 1 = half the action range; one value, or one per dimension",
+        minimum=0,
+        maximum=10,
         search=Span(0.03, 0.5, log=True),
     )
-    exploration_final: tuple[float, ...] = _knob(
-        (0.1,), "what that becomes, if exploration_steps is not 0", least=0, most=10
+    exploration_final: tuple[float, ...] = knob(
+        "playing", (0.1,), "the std that --exploration-steps leads to", minimum=0, maximum=10
     )
-    exploration_steps: int = _knob(
-        0, "steps over which it becomes exploration_final; 0 for never", least=0, most=10**12
+    exploration_steps: int = knob(
+        "playing",
+        0,
+        "steps over which the std moves linearly to --exploration-final; 0 = it stays",
+        minimum=0,
+        maximum=10**12,
     )
-    exploration_pull: float = _knob(
-        0.15, "share of Ornstein-Uhlenbeck's noise that is gone at each step", above=0, most=1
+    exploration_pull: float = knob(
+        "playing",
+        0.15,
+        "pull of ou noise towards 0: the fraction of it that each step removes",
+        above=0,
+        maximum=1,
     )
 
-    # What to see.
-    pixels: bool = _knob(False, "learn from rendered images instead of the state")
-    grey: bool = _knob(False, "images without colour")
-    image_size: int = _knob(0, "side of images in pixels; 0 for as they come", least=0, most=4096)
-    frame_stack: int = _knob(1, "last images that make one state", least=1, most=32)
-    image_shift: int = _knob(
-        4, "pixels by which images are shifted at random when learned from", least=0, most=64
+    pixels: bool = knob("task", False, "learn from rendered images instead of the state")
+    grey: bool = knob("seeing", False, "convert images to greyscale")
+    image_size: int = knob(
+        "seeing",
+        0,
+        "resize images to this many pixels a side; 0 = leave them",
+        minimum=0,
+        maximum=4096,
     )
-    image_channels: int = _knob(
-        32, "channels of each convolution that looks at an image", least=1, most=4096
+    frame_stack: int = knob(
+        "seeing", 1, "recent images stacked into one observation", minimum=1, maximum=32
     )
-    features: int = _knob(50, "numbers that an image becomes", least=1, most=65_536)
+    image_shift: int = knob(
+        "seeing",
+        4,
+        "pixels by which images are randomly shifted when learning (as in DrQ); 0 = off",
+        minimum=0,
+        maximum=64,
+    )
+    image_channels: int = knob(
+        "seeing", 32, "channels of each layer of the image encoder", minimum=1, maximum=4096
+    )
+    features: int = knob(
+        "seeing", 50, "size of the image encoder's output", minimum=1, maximum=65_536
+    )
 
-    # The memory.
-    capacity: int = _knob(1_000_000, "transitions the replay memory holds", least=1, most=10**9)
-    replay_on_disk: bool = _knob(False, "keep its observations in a file instead of in RAM")
+    capacity: int = knob(
+        "memory", 1_000_000, "transitions that the replay memory holds", minimum=1, maximum=10**9
+    )
+    replay_on_disk: bool = knob(
+        "machine", False, "keep the observations of the replay memory in a file, not in RAM"
+    )
 
-    # How to learn.
-    normalize_observations: bool = _knob(
-        False, "bring observations to about -1 to 1, by their mean and deviation so far"
+    agent: str = knob(
+        "learning", "t3d", "the agent: t3d, or module:Class, a subclass of t3d.Agent of your own"
     )
-    reward_scale: float = _knob(
-        1.0, "what rewards are multiplied by when they are learned from", above=0, most=10**6
+    body: str = knob(
+        "learning",
+        "mlp",
+        "layers of each network: mlp, layer_norm (with LayerNorm), or module:callable",
     )
-    train_after: Literal["step", "episode"] = _knob(
-        "step", "learn after every step, or in a burst after every episode"
+    normalize_observations: bool = knob(
+        "learning", False, "normalise observations by their running mean and std"
     )
-    updates_per_step: float = _knob(
+    reward_scale: float = knob(
+        "learning", 1.0, "factor on rewards when learning", above=0, maximum=10**6
+    )
+    train_after: Literal["step", "episode"] = knob(
+        "learning",
+        "step",
+        "when to learn: step (after each), or episode (after each, all updates at once)",
+    )
+    updates_per_step: float = knob(
+        "learning",
         1.0,
-        "updates per environment step, also below 1",
-        least=0,
-        most=1000,
+        "updates per environment step; may be below 1",
+        minimum=0,
+        maximum=1000,
         search=(0.25, 0.5, 1.0, 2.0),
     )
-    batch_size: int = _knob(
-        256, "transitions per update", least=1, most=10**7, search=(64, 128, 256, 512)
+    batch_size: int = knob(
+        "learning",
+        256,
+        "transitions per update",
+        minimum=1,
+        maximum=10**7,
+        search=(64, 128, 256, 512),
     )
-    hidden: tuple[int, ...] = _knob(
+    hidden: tuple[int, ...] = knob(
+        "learning",
         (256, 256),
         "units of each hidden layer",
-        least=1,
-        most=65_536,
+        minimum=1,
+        maximum=65_536,
         search=((64, 64), (128, 128), (256, 256), (400, 300)),
     )
-    learning_rate: float = _knob(
+    learning_rate: float = knob(
+        "learning",
         3e-4,
-        "Adam's step size, actor and critic",
+        "Adam's learning rate, for actor and critics",
         above=0,
-        most=1,
+        maximum=1,
         search=Span(3e-5, 3e-3, log=True),
     )
-    n_step: int = _knob(
-        1,
-        "rewards that a target sums before it looks at a value",
-        least=1,
-        most=1000,
-        search=(1, 3, 5),
+    n_step: int = knob(
+        "learning", 1, "length of n-step returns", minimum=1, maximum=1000, search=(1, 3, 5)
     )
-    discount: float = _knob(
+    discount: float = knob(
+        "learning",
         0.99,
-        "weight of the next step's value",
-        least=0,
-        most=1,
+        "discount factor (gamma)",
+        minimum=0,
+        maximum=1,
         search=(0.9, 0.95, 0.98, 0.99, 0.995, 0.999),
     )
-    tau: float = _knob(
+    tau: float = knob(
+        "learning",
         0.005,
-        "share of the model in each target update",
+        "weight of the networks in each target update; 1 = copy them",
         above=0,
-        most=1,
+        maximum=1,
         search=Span(0.001, 0.08, log=True),
     )
-    twins: bool = _knob(
-        True, "two critics that begin unlike; without, they begin and stay alike, as if one"
-    )
-    policy_noise: float = _knob(
+    twins: bool = knob("learning", True, "use two critics (--no-twins: one, for ablations)")
+    policy_noise: float = knob(
+        "learning",
         0.2,
-        "std of the noise on target actions, in half-ranges",
-        least=0,
-        most=10,
+        "std of the noise on target actions; 1 = half the action range",
+        minimum=0,
+        maximum=10,
         search=Span(0.05, 0.5),
     )
-    noise_clip: float = _knob(
+    noise_clip: float = knob(
+        "learning",
         0.5,
-        "largest noise on target actions, in half-ranges",
-        least=0,
-        most=10,
+        "limit of the noise on target actions, in the same unit",
+        minimum=0,
+        maximum=10,
         search=Span(0.1, 1.0),
     )
-    policy_freq: int = _knob(
-        2, "critic updates per actor and target update", least=1, most=10**6, search=(1, 2, 3, 4)
+    policy_freq: int = knob(
+        "learning",
+        2,
+        "critic updates per update of the actor and the targets",
+        minimum=1,
+        maximum=10**6,
+        search=(1, 2, 3, 4),
     )
 
-    # What to measure and keep.
-    eval_every: int = _knob(
-        5_000, "steps between evaluations; 0 for none before the end", least=0, most=10**12
+    eval_every: int = knob(
+        "records",
+        5_000,
+        "steps between evaluations; 0 = only at the end",
+        minimum=0,
+        maximum=10**12,
     )
-    eval_episodes: int = _knob(10, "noiseless episodes per evaluation", least=1, most=10**6)
-    log_every: int = _knob(1_000, "steps between lines in metrics.jsonl", least=1, most=10**12)
-    checkpoint_every: int = _knob(
-        50_000, "steps between checkpoints; 0 for none before the end", least=0, most=10**12
+    eval_episodes: int = knob(
+        "records", 10, "episodes per evaluation, played without noise", minimum=1, maximum=10**6
     )
-    keep_checkpoints: int = _knob(2, "newest checkpoints to keep", least=2, most=10**6)
+    log_every: int = knob(
+        "records",
+        1_000,
+        "steps between training records in metrics.jsonl",
+        minimum=1,
+        maximum=10**12,
+    )
+    checkpoint_every: int = knob(
+        "records",
+        50_000,
+        "steps between checkpoints; 0 = only at the end",
+        minimum=0,
+        maximum=10**12,
+    )
+    keep_checkpoints: int = knob(
+        "records",
+        2,
+        "how many of the newest checkpoints to keep, at least 2",
+        minimum=2,
+        maximum=10**6,
+    )
 
-    # Where to compute.
-    engine: Literal["auto", "reference", "fused"] = _knob(
-        "auto", "what runs the update: the page to read, or the same fused for the CPU, if it can"
+    engine: Literal["auto", "reference", "fused"] = knob(
+        "machine",
+        "auto",
+        "reference (PyTorch, made to be read), fused (compiled for the CPU, faster)"
+        " or auto: fused where it can run",
     )
-    device: str = _knob("cpu", "any device that PyTorch knows: cpu, cuda, mps, cuda:1 ...")
-    threads: int = _knob(
-        0, "CPU threads of the update; 0 finds out what is fastest", least=0, most=1024
+    device: str = knob("machine", "cpu", "PyTorch device: cpu, cuda, cuda:1, mps ...")
+    threads: int = knob(
+        "machine",
+        0,
+        "CPU threads of an update; 0 = find the fastest number",
+        minimum=0,
+        maximum=1024,
     )
-    overlap: bool = _knob(
-        False, "play each step beside the updates of the step before; for slow environments"
+    overlap: bool = knob(
+        "machine", False, "play a step while the updates of the last one run, for slow environments"
     )
 
     def __post_init__(self) -> None:
-        """Check every value, and turn whole floats, lists and such into the field's type."""
+        """Check every value, and convert whole floats, lists and arrays to the field's type."""
         for field in dataclasses.fields(self):
-            value = _checked(field, knob_types[field.name], getattr(self, field.name))
+            value = checked(field, knob_types[field.name], getattr(self, field.name))
             object.__setattr__(self, field.name, value)
 
     @classmethod
@@ -244,7 +335,7 @@ class Config:
 
     @property
     def all_envs(self) -> int:
-        """Environments that play at once, those of all collectors together."""
+        """Environments that play in parallel, those of all collectors together."""
         return self.num_envs * (self.collectors or 1)
 
     def to_json(self) -> str:
@@ -260,51 +351,7 @@ search_ranges: dict[str, Span | tuple[Any, ...]] = {
 }
 
 
-def knob_range(field: "dataclasses.Field[Any]") -> str:
-    """The range of a knob in words; empty if anything of its type goes."""
-    names = {"above": "above", "least": "at least", "most": "at most"}
-    bounds = {word: field.metadata[name] for name, word in names.items()}
-    return " and ".join(f"{w} {b:,.15g}" for w, b in bounds.items() if math.isfinite(b))
-
-
-def _checked(field: "dataclasses.Field[Any]", kind: Any, value: Any) -> Any:
-    """The value as the knob's type and in its range, or an error that says which knob and why."""
-    name = field.name
-    if get_origin(kind) is UnionType:  # a knob that may be left out
-        if value is None:
-            return None
-        kind = get_args(kind)[0]
-    if hasattr(value, "tolist"):  # numbers and arrays of NumPy are as good as Python's
-        value = value.tolist()
-    if get_origin(kind) is Literal:
-        if value not in get_args(kind):
-            choices = ", ".join(get_args(kind))
-            hint = did_you_mean(value, get_args(kind)) if isinstance(value, str) else ""
-            raise BadInput(f"{name} is {value!r}; expected one of: {choices}{hint}")
-        return value
-    if get_origin(kind) is tuple:
-        kind = get_args(kind)[0]
-        value = (value,) if isinstance(value, (int, float)) else value  # one is as good as a list
-        if not isinstance(value, (tuple, list)) or not value:
-            wanted = "whole numbers" if kind is int else "numbers"
-            raise BadInput(f"{name} is {value!r}; expected one or more {wanted}")
-        return tuple(_number(field, kind, item) for item in value)
-    if kind in (str, bool):
-        if not isinstance(value, kind) or value == "":
-            raise BadInput(f"{name} is {value!r}; expected a {kind.__name__}")
-        return value
-    return _number(field, kind, value)
-
-
-def _number(field: "dataclasses.Field[Any]", kind: Any, value: Any) -> Any:
-    wanted = "a whole number" if kind is int else "a number"
-    limits = knob_range(field)
-    expected = f"{field.name} is {value!r}; expected {wanted}{' ' if limits else ''}{limits}"
-    bounds = field.metadata
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise BadInput(expected)
-    if not (bounds["least"] <= value <= bounds["most"] and value > bounds["above"]):
-        raise BadInput(expected)
-    if math.isinf(value) or (kind is int and value != int(value)):
-        raise BadInput(expected)
-    return kind(value)
+def knobs_of(*scopes: str) -> frozenset[str]:
+    """The names of the knobs of some scopes."""
+    fields = dataclasses.fields(Config)
+    return frozenset(field.name for field in fields if field.metadata["scope"] in scopes)

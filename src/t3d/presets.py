@@ -1,7 +1,7 @@
-"""Named sets of knobs: what works for which environment, and why. Files of yours are presets too.
+"""Named sets of knobs: what works for which environment, and why. A file can be one, too.
 
 why = "what it is for"
-env = "Hopper-v5"      # where nobody says which; may be left out
+env = "Hopper-v5"      # optional: for commands that name no environment
 
 [knobs]
 tau = 0.01
@@ -18,10 +18,11 @@ from typing import Any
 
 from t3d.base import files
 from t3d.base.errors import BadInput, T3DError
+from t3d.base.knobs import flag
 from t3d.base.text import did_you_mean
 from t3d.config import Config
 
-_LARGEST_FILE = 2**20
+_MAXIMUM_FILE = 2**20  # bytes
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Preset:
     env: str | None = None
 
 
-# For tasks that a small network masters: cheap updates, large steps, a nearer horizon.
+# For tasks that a small network solves: cheap updates, large steps, a shorter horizon.
 _SMALL = {
     "random_steps": 1_000,
     "hidden": (64, 64),
@@ -43,20 +44,20 @@ _SMALL = {
     "tau": 0.01,
 }
 
-_LONG_START = "a long random start, as in the author's later code"
+_LONG_START = "many random steps first, as in the author's later code"
 
 PRESETS: dict[str, Preset] = {
     "default": Preset("T3D's own defaults, for any environment", {}),
     "paper-2018": Preset(
-        "the paper's settings for HalfCheetah and Ant; for the rest it had 1,000 random steps",
+        "the paper's settings for HalfCheetah and Ant; the other tasks had 1,000 random steps",
         {"batch_size": 100, "hidden": (400, 300), "learning_rate": 1e-3},
     ),
     "author-2020": Preset(
-        "the settings of the author's later code, for comparisons with most peers",
+        "the settings of the author's later code, which most other libraries use",
         {"random_steps": 25_000},
     ),
     "Pendulum-v1": Preset(
-        "small and quick, with more noise to find the swing: learns within a minute on a laptop",
+        "small and quick, with more noise to discover the swing: solved in a minute on a laptop",
         {
             **_SMALL,
             "steps": 10_000,
@@ -66,7 +67,7 @@ PRESETS: dict[str, Preset] = {
         },
     ),
     "Pendulum-v1-pixels": Preset(
-        "from small grey images, three of them to see the speed; unmoved, as the pivot never moves",
+        "small grey images, three to show the speed; no random shifts, as the pivot never moves",
         {
             **_SMALL,
             "pixels": True,
@@ -87,19 +88,19 @@ PRESETS: dict[str, Preset] = {
         },
     ),
     "InvertedPendulum-v5": Preset(
-        "small and quick; a short random start, as random play falls over and teaches little",
+        "small and quick; few random steps, as random play falls over and teaches little",
         {**_SMALL, "steps": 30_000, "eval_every": 1_000},
     ),
     "InvertedDoublePendulum-v5": Preset(
-        "small and quick: stands within 100,000 steps, a minute or so",
+        "small and quick: balances within 100,000 steps, about a minute",
         {**_SMALL, "steps": 100_000},
     ),
     "Reacher-v5": Preset(
-        "small and quick: -5 or better within 100,000 steps, a minute or so",
+        "small and quick: -5 or better within 100,000 steps, about a minute",
         {**_SMALL, "steps": 100_000},
     ),
     "BipedalWalker-v3": Preset(
-        "many tries for each update; small rewards, as a fall costs 100; environments made anew",
+        "more play per update; rewards scaled down, as a fall costs 100; fresh environments",
         {
             "steps": 400_000,
             "num_envs": 8,
@@ -113,7 +114,7 @@ PRESETS: dict[str, Preset] = {
         },
     ),
     "LunarLanderContinuous-v3": Preset(
-        "many tries for each update, and more noise, or it learns to hover instead of to land",
+        "more play per update, and more noise, or it learns to hover instead of landing",
         {
             **_SMALL,
             "steps": 300_000,
@@ -129,7 +130,7 @@ PRESETS: dict[str, Preset] = {
         },
     ),
     "CarRacing-v3": Preset(
-        "small grey images, three of them to see the speed; each action for four frames",
+        "small grey images, three to show the speed; each action lasts four frames",
         {
             "steps": 25_000,
             "random_steps": 1_000,
@@ -158,60 +159,51 @@ PRESETS: dict[str, Preset] = {
 
 
 def resolve(env: str | None, preset: str = "auto") -> tuple[str, Config]:
-    """The preset's name and its config for an environment; None is the preset's own, if it has one.
+    """The preset's name and its config for an environment.
 
-    "auto" takes the preset that is named like the environment, or the defaults.
+    "auto" chooses the preset that is named like the environment, or the defaults. If `env` is
+    None, it is the preset's own environment, or Pendulum-v1.
     """
     if preset == "auto":
-        named = env or Config().env
-        preset = named if named in PRESETS else "default"
+        name = env or Config().env
+        preset = name if name in PRESETS else "default"
     if is_file(preset):
-        found = read(preset)
+        chosen = read(preset)
     elif preset in PRESETS:
-        found = PRESETS[preset]
+        chosen = PRESETS[preset]
     else:
-        known = ", ".join(["auto", *PRESETS])
-        advice = did_you_mean(preset, ["auto", *PRESETS]) or f"; expected one of: {known}"
+        names = ["auto", *PRESETS]
+        advice = did_you_mean(preset, names) or f"; expected one of: {', '.join(names)}"
         raise BadInput(f"no preset is called {preset!r}{advice}, or a file that ends in .toml")
-    return preset, Config(env=env or found.env or Config().env, **found.knobs)
+    return preset, Config(env=env or chosen.env or Config().env, **chosen.knobs)
 
 
 def train_command(config: Config) -> str:
-    """What to type for a run with this config: the knobs that are not its environment's preset."""
+    """The command that trains with this config: its knobs, where they differ from the preset."""
     usual = vars(resolve(config.env)[1])
     flags = [flag(name, value) for name, value in vars(config).items() if value != usual[name]]
     return " ".join(["t3d train", shlex.quote(config.env), *flags])
 
 
-def flag(knob: str, value: Any) -> str:
-    """A knob as it is typed."""
-    name = knob.replace("_", "-")
-    if isinstance(value, bool):
-        return f"--{name}" if value else f"--no-{name}"
-    if isinstance(value, tuple):
-        return " ".join([f"--{name}", *(str(item) for item in value)])
-    return f"--{name} {shlex.quote(str(value))}"
-
-
 def is_file(preset: str) -> bool:
-    """Whether this is the path of a preset, and not a name."""
+    """Whether this is the path of a preset's file, not a name."""
     return preset not in PRESETS and (preset.endswith(".toml") or Path(preset).name != preset)
 
 
 def read(path: str) -> Preset:
     """The preset of a file, checked."""
     try:
-        said = tomllib.loads(files.read(Path(path), _LARGEST_FILE).decode())
+        table = tomllib.loads(files.read(Path(path), _MAXIMUM_FILE).decode())
     except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"preset {path} is not TOML: {error}") from error
     parts = ("why", "env", "knobs")
-    for name in said:
+    for name in table:
         if name not in parts:
             hint = did_you_mean(name, parts) or "; knobs go below a line [knobs]"
             raise BadInput(f"preset {path} has an unknown part {name!r}{hint}")
-    preset = Preset(said.get("why", ""), said.get("knobs", {}), said.get("env"))
+    preset = Preset(table.get("why", ""), table.get("knobs", {}), table.get("env"))
     if not isinstance(preset.why, str) or not preset.why:
-        raise BadInput(f'preset {path} has no why; expected a line like why = "for a light arm"')
+        raise BadInput(f'preset {path} has no why; expected a line such as why = "for a light arm"')
     if not isinstance(preset.knobs, dict):
         raise BadInput(f"preset {path}: knobs is {preset.knobs!r}; expected a table, [knobs]")
     if "env" in preset.knobs:
@@ -232,5 +224,5 @@ def to_toml(preset: Preset) -> str:
 
 
 def _toml(value: Any) -> str:
-    """A value of a knob. What JSON has no other word for than TOML is all that they need."""
+    """A knob's value as TOML. Numbers, strings, booleans and lists are spelled alike in JSON."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -33,6 +33,7 @@ from safetensors.numpy import load_file
 
 import t3d
 from helpers import broken_envs
+from helpers.memories import filled_memory
 from helpers.runs import TINY
 from t3d.cli.main import main
 from t3d.play.collect import Collector
@@ -40,6 +41,7 @@ from t3d.play.envs import EnvMaker
 from t3d.run import checkpoint, health
 from t3d.run.folder import RunFolder
 from t3d.run.loop import Run
+from t3d.run.store import DiskStore
 
 Case = tuple[str, str]
 
@@ -213,7 +215,8 @@ def in_a_fork(work: Callable[[], int]) -> int:
 
 def save_in(run: Run, path: Path, spoil: Callable[[], Any]) -> int:
     """Save into another folder, with something spoiled."""
-    run.folder = RunFolder(path)
+    assert isinstance(run.store, DiskStore)
+    run.store.folder = RunFolder(path)
     counted = spoil()
     try:
         run.checkpoint()
@@ -232,7 +235,7 @@ def calls_of_a_save(run: Run, folder: Path) -> int:
 
 def state_after(path: Path) -> str:
     """What is wrong with the checkpoints that a broken save has left."""
-    whole = checkpoint.newest_whole(RunFolder(path))
+    whole = checkpoint.newest_valid(RunFolder(path))
     if whole is None or whole.manifest["step"] not in (40, 60):
         return "no whole checkpoint of step 40 or 60"
     if whole.damaged:
@@ -254,7 +257,7 @@ def dying_saves(count: int, folder: Path) -> Iterator[Case]:
         wrong = wrong or state_after(copy)
         if not wrong:  # and the next save is not disturbed by what was left
             in_a_fork(partial(save_in, run, copy, lambda: None))
-            after = checkpoint.newest_whole(RunFolder(copy))
+            after = checkpoint.newest_valid(RunFolder(copy))
             if after is None or after.manifest["step"] != 60:
                 wrong = "the next save did not work"
         yield f"died {'in' if half else 'before'} call {at} of {total}", wrong
@@ -337,7 +340,7 @@ def damaged(run: Path, newest: Path, name: str, content: bytes | None) -> str:
     else:
         file.write_bytes(content)
     try:
-        whole = checkpoint.newest_whole(RunFolder(run))
+        whole = checkpoint.newest_valid(RunFolder(run))
         if whole is None or whole.manifest["step"] != 40:
             return "not detected"
         return "" if name in whole.damaged[newest] else f"not named: {whole.damaged[newest]}"
@@ -547,7 +550,7 @@ def broken_environments(count: int, folder: Path) -> Iterator[Case]:
         except t3d.T3DError as error:
             named = kind.__name__ in str(error) and "\n" not in str(error)
             wrong = "" if named else f"not named, or not in one line: {error}"
-        whole = checkpoint.newest_whole(RunFolder(run)) if run.exists() else None
+        whole = checkpoint.newest_valid(RunFolder(run)) if run.exists() else None
         for file in whole.path.glob("memory-*") if whole else ():
             if not all(np.isfinite(array).all() for array in load_file(file).values()):
                 wrong = "something that is not finite was stored"
@@ -580,7 +583,6 @@ def broken_number(path: Path, what: str, engine: str, value: float) -> str:
             run.step()
             if run.collector.steps == 40:
                 run.checkpoint()
-        run.finish()
         updates = run.agent.updates
         if what == "a batch":
             run.memory.reward[:50] = value
@@ -588,7 +590,7 @@ def broken_number(path: Path, what: str, engine: str, value: float) -> str:
             network = run.agent.actor if "actor" in what else run.agent.critic
             weight = next(network.parameters())
             if "gradient" in what:  # what Adam makes of it
-                adam: Any = run.agent.critic_optimizer
+                adam: Any = run.agent.optimizers["critic"]
                 adam.state[weight]["exp_avg"].data.view(-1)[0] = value
             else:
                 weight.data.view(-1)[0] = value
@@ -604,7 +606,7 @@ def broken_number(path: Path, what: str, engine: str, value: float) -> str:
         bundles = list(path.glob("broken-step-*"))
         if len(bundles) != 1 or not health.broken(health.reproduce(bundles[0])):
             return "the bundle does not reproduce it"
-        newest = checkpoint.newest_whole(RunFolder(path))
+        newest = checkpoint.newest_valid(RunFolder(path))
         return "" if newest and newest.manifest["step"] == 40 else "no good checkpoint is left"
     finally:
         run.close()
@@ -633,17 +635,17 @@ def lost_workers(count: int, folder: Path) -> Iterator[Case]:
         for number in range(count):
             for _ in range(chance.randrange(1, 20)):
                 run.step()
-            victim = workers._processes[chance.randrange(3)]
+            victim = workers.processes[chance.randrange(3)]
             sent = signal.SIGSTOP if number % 6 == 5 else signal.SIGKILL
             os.kill(victim.pid, sent)
-            before = len(run.not_bit_exact)
+            before = len(run.progress.not_bit_exact)
             run.step()
             run.step()
-            wrong = "" if len(run.not_bit_exact) == before + 1 else "no restart was noted"
+            wrong = "" if len(run.progress.not_bit_exact) == before + 1 else "no restart was noted"
             yield f"{sent.name} {number}", wrong or out_of_order(run)
     finally:
         run.close()
-    left = [process for process in workers._processes if process.is_alive()]
+    left = [process for process in workers.processes if process.is_alive()]
     yield "nothing is left running", f"{left}" if left else ""
 
 
@@ -667,12 +669,7 @@ def out_of_order(run: Run) -> str:
 def long_runs(count: int, folder: Path) -> Iterator[Case]:
     """R10: `count` thousand updates."""
     config = t3d.Config(hidden=(8,), batch_size=32, threads=2)
-    agent, memory = t3d.FusedT3D(3, [-1], [1], config), t3d.ReplayBuffer(100, 3, 1)
-    draw = np.random.default_rng(0)
-    states = draw.normal(size=(2, 200, 3))
-    memory.add(
-        states[0], states[1], draw.uniform(-1, 1, (200, 1)), draw.normal(size=200), np.zeros(200)
-    )
+    agent, memory = t3d.FusedT3D(3, [-1], [1], config), filled_memory(100)
     agent.train(memory, 5_000)
     before = footprint()
     for _ in range(count):
@@ -714,7 +711,7 @@ def signals(count: int, folder: Path) -> Iterator[Case]:
         wrong = ""
         if trainer.returncode != 128 + sent or err:
             wrong = f"exit {trainer.returncode}: {err}"
-        elif "Stopped and saved. Go on with:" not in out or t3d.inspect(run)["step"] is None:
+        elif "Stopped and saved. Resume with:" not in out or t3d.inspect(run)["step"] is None:
             wrong = "not saved"
         elif not t3d.inspect(run)["bit_exact"]:
             wrong = "an environment was restarted"

@@ -127,10 +127,11 @@ class PanelsTD3:
 
     def scaled(self, action: Floats) -> Floats:
         """An action as the critic sees it, -1 to 1."""
-        return (action - self.middle) / self.max_action
+        scaled: Floats = (action - self.middle) / self.max_action
+        return scaled
 
     def update(self, batch: Batch, noise: Tensor) -> dict[str, float]:
-        """Steps 5 to 15. Afterwards `td_errors`, (2, rows), says how far off each twin was."""
+        """Steps 5 to 15. Afterwards `td_errors` has the larger error of both twins, per row."""
         knobs, rows = self.knobs, F(len(noise))
         state, next_state, action = (into_panels(x.numpy()) for x in batch[:3])
         filled = into_panels(np.ones((len(noise), 1), F))  # 0 in lanes without a transition
@@ -160,7 +161,7 @@ class PanelsTD3:
                 measures = {"critic_loss": 0.0, "mean_Q": mean(values[-1] * filled, rows)}
             self.descend("critic", twin, values, rounded(2 * error.astype(np.float64) / rows))
         measures["critic_loss"] = losses[0] + losses[1]
-        self.td_errors = np.stack(td_errors)
+        self.td_errors = np.maximum(*td_errors)
         self.state["updates"] += 1
         if self.state["updates"] % knobs.policy_freq == 0:
             measures["actor_loss"] = self.update_actor(state, filled, rows)

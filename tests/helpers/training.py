@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from t3d import T3D, Batch, Config
+from helpers.memories import filled_memory
+from t3d import T3D, Batch, Config, FusedT3D, ReplayBuffer
 
 Kind = TypeVar("Kind", bound=T3D)
 
@@ -55,6 +56,16 @@ class Case:
             noise = random.standard_normal(actions, np.float32)
             batch = Batch(*(torch.from_numpy(np.float32(field)).to(dtype) for field in fields))
             yield batch, torch.from_numpy(noise).to(dtype)
+
+
+def small_fused(**knobs: Any) -> FusedT3D:
+    """A fused agent of two-dimensional states and one action."""
+    return FusedT3D(2, [-1], [1], Config.from_dict({"hidden": (8,), "batch_size": 64, **knobs}))
+
+
+def small_memory() -> ReplayBuffer:
+    """A memory for it."""
+    return filled_memory(64, state_dim=2)
 
 
 CASES = {

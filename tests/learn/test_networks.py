@@ -1,3 +1,5 @@
+"""The actor and the critics: shapes, ranges, first weights, and bodies."""
+
 import math
 import random
 from typing import Any
@@ -8,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from t3d import T3D, Actor, Config, Critic
+from t3d.base.errors import BadInput
+from t3d.learn.networks import Body, body_name, find_body, layer_norm, mlp
 
 LOW, HIGH = (-1.0, 0.0, 5.0), (1.0, 0.25, 9.0)
 
@@ -33,8 +37,8 @@ def same(one: nn.Module, other: nn.Module) -> bool:
     return all(torch.equal(a, b) for a, b in pairs)
 
 
-def linear_shapes(layers: nn.Sequential) -> list[tuple[int, ...]]:
-    return [tuple(layer.weight.shape) for layer in layers if isinstance(layer, nn.Linear)]
+def linear_shapes(layers: nn.Module) -> list[tuple[int, ...]]:
+    return [tuple(layer.weight.shape) for layer in layers.modules() if isinstance(layer, nn.Linear)]
 
 
 @pytest.mark.parametrize("rows", [1, 7])
@@ -59,9 +63,86 @@ def test_the_hidden_layers_are_those_of_the_config(hidden: tuple[int, ...]) -> N
         assert linear_shapes(both.twin1) == linear_shapes(both.twin2) == expected["twin"]
 
 
-def test_a_network_is_linear_layers_with_relu_between() -> None:
-    kinds = [type(layer) for layer in critic().twin1]
-    assert kinds == [nn.Linear, nn.ReLU, nn.Linear, nn.ReLU, nn.Linear]
+def by_hand(body: nn.Module, inputs: np.ndarray[Any, Any], norm: bool) -> np.ndarray[Any, Any]:
+    """Linear layers with ReLU between, in NumPy; with LayerNorm before each ReLU if asked for."""
+    weights = [value.detach().double().numpy() for value in body.state_dict().values()]
+    step = 4 if norm else 2
+    for i in range(0, len(weights) - 2, step):
+        inputs = inputs @ weights[i].T + weights[i + 1]
+        if norm:
+            centred = inputs - inputs.mean(axis=1, keepdims=True)
+            inputs = centred / np.sqrt((centred**2).mean(axis=1, keepdims=True) + 1e-5)
+            inputs = inputs * weights[i + 2] + weights[i + 3]
+        inputs = np.maximum(inputs, 0)
+    outputs: np.ndarray[Any, Any] = inputs @ weights[-2].T + weights[-1]
+    return outputs
+
+
+@pytest.mark.parametrize(("body", "norm"), [(mlp, False), (layer_norm, True)])
+def test_a_body_computes_what_numpy_does(body: Body, norm: bool) -> None:
+    built = body((4, 16, 8, 1), np.random.default_rng(0), torch.float32)
+    with torch.no_grad():
+        for name, parameter in built.named_parameters():  # norms that are not 1 and 0
+            parameter.add_(0.1 if name.endswith("weight") else 0.2)
+    expected = by_hand(built, normal(6, 4).double().numpy(), norm)
+    np.testing.assert_allclose(built(normal(6, 4)).detach(), expected, rtol=1e-4, atol=1e-5)
+
+
+def wide(sizes: tuple[int, ...], stream: np.random.Generator, dtype: torch.dtype) -> nn.Module:
+    """A body of a test's own: twice as many units."""
+    return mlp((sizes[0], *(2 * size for size in sizes[1:-1]), sizes[-1]), stream, dtype)
+
+
+def test_the_knob_body_decides_the_layers_of_all_networks() -> None:
+    plain, normed, own = (agent(body=name) for name in ("mlp", "layer_norm", f"{__name__}:wide"))
+    for name, network in normed.networks.items():
+        kinds = [type(module) for module in network.modules()]
+        assert kinds.count(nn.LayerNorm) == 2 * (2 if "critic" in name else 1)
+        assert nn.LayerNorm not in [type(m) for m in plain.networks[name].modules()]
+    assert linear_shapes(own.actor.layers) == [(32, 4), (16, 32), (3, 16)]
+    assert linear_shapes(own.critic_target.twin2) == [(32, 7), (16, 32), (1, 16)]
+
+
+def test_bodies_start_from_the_same_stream() -> None:
+    plain, normed = agent(body="mlp"), agent(body="layer_norm")
+    for one, other in zip(plain.networks.values(), normed.networks.values()):
+        weights = [
+            [layer.weight for layer in network.modules() if isinstance(layer, nn.Linear)]
+            for network in (one, other)
+        ]
+        assert all(torch.equal(a, b) for a, b in zip(*weights, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("layernorm", "no network body is called 'layernorm'; did you mean 'layer_norm'?"),
+        ("resnet", "no network body is called 'resnet'; your own goes as module:callable"),
+        ("nowhere_at_all:body", "no module 'nowhere_at_all' for network body 'nowhere_at_all:bo"),
+        (f"{__name__}:wied", f"module '{__name__}' has no network body 'wied'; did you mean 'wide"),
+        (f"{__name__}:LOW", f"module '{__name__}' has no network body 'LOW'"),
+        ("__main__:gone", "network body '__main__:gone' was defined where it cannot be imported"),
+    ],
+)
+def test_a_body_that_is_not_there_is_refused_in_one_line(name: str, message: str) -> None:
+    with pytest.raises(BadInput) as refusal:
+        find_body(name)
+    assert str(refusal.value).startswith(message)
+    assert "\n" not in str(refusal.value)
+
+
+def test_without_importing_only_bodies_that_were_used_are_found() -> None:
+    def mine(sizes: tuple[int, ...], stream: np.random.Generator, dtype: torch.dtype) -> nn.Module:
+        return mlp(sizes, stream, dtype)
+
+    name = f"{__name__}:test_without_importing_only_bodies_that_were_used_are_found.<locals>.mine"
+    with pytest.raises(BadInput, match="is not imported, and no file may do that"):
+        find_body(name, importing=False)
+    assert body_name(mine) == name
+    assert find_body(name, importing=False) is mine
+    assert body_name("mlp") == "mlp"
+    with pytest.raises(BadInput, match="body is a int; expected a name or a callable"):
+        body_name(5)  # type: ignore[arg-type]
 
 
 def test_the_actor_stays_in_lopsided_bounds_for_huge_states() -> None:
@@ -134,7 +215,7 @@ def test_the_seed_decides_the_weights() -> None:
 
 @torch.no_grad()
 def test_weights_start_uniform_in_one_over_the_root_of_the_inputs() -> None:
-    first, second = actor(hidden=(400, 300)).layers[0], actor(hidden=(400, 300)).layers[2]
+    first, _, second, *_ = actor(hidden=(400, 300)).layers.children()
     for layer, inputs in ((first, 4), (second, 400)):
         bound = 1 / math.sqrt(inputs)
         for parameter in layer.parameters():

@@ -49,7 +49,7 @@ def test_a_number_that_never_changes_is_seen_as_zero() -> None:
     assert normalizer(torch.tensor([[7.0]])).item() == 0
 
 
-def normalised(path: Path, **knobs: Any) -> t3d.T3D:
+def normalised(path: Path, **knobs: Any) -> t3d.Agent:
     asked = TINY | {"normalize_observations": True} | knobs
     return t3d.train("Hopper-v5", run=path, quiet=True, preset="default", **asked)
 
@@ -68,12 +68,12 @@ def test_the_statistics_go_with_the_agent_and_stand_still_when_it_is_evaluated(
     tmp_path: Path,
 ) -> None:
     agent = normalised(tmp_path / "run")
-    count, mean = agent.normalizer.count, agent.normalizer.mean.copy()
+    count, mean = agent.perception.normalizer.count, agent.perception.normalizer.mean.clone()
     assert count > 0
     t3d.evaluate(tmp_path / "run", episodes=1)
     loaded = t3d.load(tmp_path / "run")
-    assert loaded.normalizer.count == count
-    assert np.array_equal(loaded.normalizer.mean, mean)
+    assert loaded.perception.normalizer.count == count
+    assert np.array_equal(loaded.perception.normalizer.mean, mean)
     state = np.ones(11, np.float32)
     assert np.array_equal(loaded.select_action(state), agent.select_action(state))
 

@@ -1,49 +1,28 @@
-import json
-import pickle
-import struct
-from collections.abc import Callable
+"""The page: what an agent plays, and what each step of an update does."""
+
 from pathlib import Path
-from typing import Any, SupportsFloat
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from numpy.typing import ArrayLike
 from torch import Tensor
+from torch.nn.functional import huber_loss
 
-from t3d import T3D, Batch, Config, FusedT3D, ReplayBuffer, T3DError
+from helpers.agents import HIGH, LOW, agent_memory, changed
+from helpers.agents import small_agent as agent
+from helpers.agents import small_config as config
+from t3d import T3D, Batch, FusedT3D, ReplayBuffer, T3DError
+from t3d.learn.agent import Measures
 
-LOW, HIGH = (-1.0, 0.0), (1.0, 0.2)
 ACTOR = ("actor.", "actor_optimizer.")
 CRITIC = ("critic.", "critic_optimizer.")
 TARGETS = ("actor_target.", "critic_target.")
 
 
-def config(**knobs: Any) -> Config:
-    return Config.from_dict({"hidden": (8, 6), "batch_size": 16, "tau": 0.1, **knobs})
-
-
-def agent(dtype: torch.dtype = torch.float32, **knobs: Any) -> T3D:
-    return T3D(3, LOW, HIGH, config(**knobs), dtype=dtype)
-
-
 @pytest.fixture(scope="module")
 def buffer() -> ReplayBuffer:
-    random, rows = np.random.default_rng(0), 100
-    filled = ReplayBuffer(rows, 3, 2)
-    filled.add(
-        random.normal(size=(rows, 3)),
-        random.normal(size=(rows, 3)),
-        random.uniform(LOW, HIGH, (rows, 2)),
-        random.normal(size=rows),
-        random.random(rows) < 0.1,
-    )
-    return filled
-
-
-def changed(before: dict[str, Tensor], after: dict[str, Tensor]) -> set[str]:
-    assert before.keys() == after.keys()
-    return {key for key, value in before.items() if not torch.equal(value, after[key])}
+    return agent_memory()
 
 
 # Playing.
@@ -82,31 +61,6 @@ def test_a_state_of_another_shape_is_refused(shape: tuple[int, ...]) -> None:
         agent().select_action(np.zeros(shape))
 
 
-@pytest.mark.parametrize(
-    ("low", "high"),
-    [
-        ([1.0], [1.0]),
-        ([1.0], [-1.0]),
-        ([-1.0, 0.0], [1.0, 0.0]),
-        ([-np.inf], [1.0]),
-        ([-1.0], [np.inf]),
-        ([np.nan], [1.0]),
-        ([], []),
-        ([-1.0], [1.0, 1.0]),
-        (-1.0, 1.0),
-        ([[-1.0]], [[1.0]]),
-        ([-1e39], [1e39]),  # finite, but not in float32
-    ],
-)
-def test_bounds_that_are_no_range_are_refused(low: ArrayLike, high: ArrayLike) -> None:
-    with pytest.raises(T3DError, match="bound"):
-        T3D(3, low, high, config())
-
-
-def test_max_action_is_half_the_range() -> None:
-    assert agent().max_action.tolist() == pytest.approx([1.0, 0.1])
-
-
 # Learning.
 
 
@@ -117,7 +71,7 @@ class Spy(T3D):
         super().__init__(*args, **kwargs)
         self.noises: list[Tensor] = []
 
-    def update(self, batch: Batch, noise: Tensor) -> dict[str, SupportsFloat]:
+    def update(self, batch: Batch, noise: Tensor) -> Measures:
         self.noises.append(noise)
         return super().update(batch, noise)
 
@@ -303,159 +257,49 @@ def test_training_in_parts_is_training_at_once(buffer: ReplayBuffer) -> None:
     assert changed(at_once.state_dict(), in_parts.state_dict()) == set()
 
 
-# Saving and loading.
+# What a variant changes.
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("done", [0, 3, 4])
-def test_a_loaded_agent_goes_on_bit_for_bit_like_the_one_saved(
-    buffer: ReplayBuffer, tmp_path: Path, dtype: torch.dtype, done: int
-) -> None:
-    learner = agent(dtype, seed=4)
-    learner.train(buffer, done)
-    learner.save(tmp_path / "agent.safetensors")
-    loaded = T3D.load(tmp_path / "agent.safetensors")
-    assert loaded.dtype == dtype
-    assert loaded.config == learner.config
-    assert changed(learner.state_dict(), loaded.state_dict()) == set()
-    for each in (learner, loaded):
-        each.train(buffer, 5)
-    assert changed(learner.state_dict(), loaded.state_dict()) == set()
-    states = np.random.default_rng(0).normal(size=(4, 3))
-    assert (learner.select_action(states) == loaded.select_action(states)).all()
+def test_a_variant_changes_the_actors_loss_alone(buffer: ReplayBuffer) -> None:
+    class Still(T3D):
+        def actor_loss(self, batch: Batch) -> Tensor:
+            return torch.mean(self.actor(batch.state) ** 2)
+
+    plain, still = agent(), Still(3, LOW, HIGH, config())
+    for learner in (plain, still):
+        measures = learner.train(buffer, 2)
+    differ = changed(plain.state_dict(), still.state_dict())
+    assert any(key.startswith(ACTOR) for key in differ)
+    assert not any(key.startswith(CRITIC) for key in differ)
+    assert float(measures["actor_loss"]) >= 0
 
 
-def test_a_state_dict_is_a_copy(buffer: ReplayBuffer) -> None:
+def test_a_variant_changes_the_critics_loss(buffer: ReplayBuffer) -> None:
+    class Huber(T3D):
+        def td_loss(self, value: Tensor, target: Tensor) -> Tensor:
+            return huber_loss(value, target)
+
+    learner = Huber(3, LOW, HIGH, config(discount=0.5))
+    constant(learner, critic_target_twin1=4.0, critic_target_twin2=6.0, critic_twin1=1.0)
+    measured = learner.update(rows(reward=[2.0, 2.0], done=[0.0, 1.0]), torch.zeros(2, 2))
+    # Targets 4 and 2. Errors 3 and 1, then 4 and 2; beyond 1, Huber's loss is |error| - 1/2.
+    assert float(measured["critic_loss"]) == pytest.approx((2.5 + 0.5) / 2 + (3.5 + 1.5) / 2)
+
+
+def test_td_errors_are_those_of_the_worse_twin_in_each_row() -> None:
+    learner = agent(discount=0.5)
+    targets = {"critic_target_twin1": 4.0, "critic_target_twin2": 6.0}
+    constant(learner, **targets, critic_twin1=1.0, critic_twin2=5.0)
+    learner.update(rows(reward=[2.0, 2.0], done=[0.0, 1.0]), torch.zeros(2, 2))
+    # Targets 4 and 2. The first twin says 1: it is wrong by 3 and 1. The second says 5: 1 and 3.
+    assert learner.td_errors.tolist() == [3.0, 3.0]
+
+
+def test_the_rows_of_a_batch_are_kept_for_whoever_asks(buffer: ReplayBuffer) -> None:
     learner = agent()
-    state = learner.state_dict()
-    kept = {key: value.clone() for key, value in state.items()}
-    learner.train(buffer, 2)
-    assert changed(kept, state) == set()
-    before = learner.state_dict()
-    learner.load_state_dict(state)
-    state["actor.layers.0.weight"].zero_()
-    assert "actor.layers.0.weight" in changed(before, learner.state_dict())
-    assert bool(learner.state_dict()["actor.layers.0.weight"].any())
-
-
-def test_a_loaded_state_dict_makes_another_agent_the_same(buffer: ReplayBuffer) -> None:
-    learner, other = agent(seed=1), agent(seed=2)
-    learner.train(buffer, 3)
-    other.load_state_dict(learner.state_dict())
-    for each in (learner, other):
-        each.train(buffer, 3)
-    assert changed(learner.state_dict(), other.state_dict()) == set()
-
-
-def without(state: dict[str, Tensor], key: str) -> dict[str, Tensor]:
-    return {name: value for name, value in state.items() if name != key}
-
-
-SPOILERS: dict[str, Callable[[dict[str, Tensor]], dict[str, Tensor]]] = {
-    "a weight is missing": lambda s: without(s, "critic_target.twin2.0.weight"),
-    "a moment is missing": lambda s: without(s, "critic_optimizer.twin2.4.bias.exp_avg_sq"),
-    "the counter is missing": lambda s: without(s, "updates"),
-    "a stream is missing": lambda s: without(s, "generator.smoothing"),
-    "something is too much": lambda s: {**s, "temperature": torch.zeros(1)},
-    "a weight has another shape": lambda s: {**s, "critic.twin1.4.bias": torch.zeros(2)},
-    "a stream has another shape": lambda s: {**s, "generator.smoothing": torch.zeros(3).long()},
-    "a stream is not whole numbers": lambda s: {**s, "generator.smoothing": torch.zeros(6)},
-}
-
-
-@pytest.mark.parametrize("spoil", SPOILERS.values(), ids=SPOILERS)
-def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(
-    buffer: ReplayBuffer, spoil: Callable[[dict[str, Tensor]], dict[str, Tensor]]
-) -> None:
-    learner, other = agent(seed=1), agent(seed=2)
-    other.train(buffer, 3)
-    before = learner.state_dict()
-    with pytest.raises(T3DError):
-        learner.load_state_dict(spoil(other.state_dict()))
-    assert changed(before, learner.state_dict()) == set()
-
-
-def test_an_agent_of_another_size_is_refused() -> None:
-    with pytest.raises(T3DError, match="of shape"):
-        agent().load_state_dict(agent(hidden=(8, 7)).state_dict())
-    with pytest.raises(T3DError, match="missing or unexpected"):
-        agent().load_state_dict(agent(hidden=(8,)).state_dict())
-
-
-def test_the_file_is_a_header_and_numbers_and_nothing_that_can_run(tmp_path: Path) -> None:
-    path = tmp_path / "agent.safetensors"
-    agent().save(path)
-    raw = path.read_bytes()
-    (length,) = struct.unpack("<Q", raw[:8])
-    header = json.loads(raw[8 : 8 + length])
-    about = json.loads(header.pop("__metadata__")["t3d"])
-    assert about["layout"]["vector"] == 3
-    assert header.keys() == agent().state_dict().keys()
-    # The tensors fill the rest of the file, end to end: there is no room for anything else.
-    extents = sorted(tuple(entry["data_offsets"]) for entry in header.values())
-    ends = [end for _, end in extents]
-    assert [start for start, _ in extents] == [0, *ends[:-1]]
-    assert 8 + length + ends[-1] == len(raw)
-
-
-class Bomb:
-    """Unpickled, it would write a file."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Path.touch, (self.path,)
-
-
-@pytest.mark.parametrize("content", ["empty", "garbage", "pickle", "cut short", "absent", "folder"])
-def test_a_file_that_is_no_agent_is_refused_in_one_line(tmp_path: Path, content: str) -> None:
-    path, fuse = tmp_path / "agent.safetensors", tmp_path / "fuse"
-    agent().save(path)
-    whole = path.read_bytes()
-    path.unlink()
-    contents = {
-        "empty": b"",
-        "garbage": bytes(range(256)) * 20,
-        "pickle": pickle.dumps(Bomb(fuse)),
-        "cut short": whole[:-1],
-    }
-    if content in contents:
-        path.write_bytes(contents[content])
-    elif content == "folder":
-        path.mkdir()
-    with pytest.raises(T3DError) as refusal:
-        T3D.load(path)
-    assert str(path) in str(refusal.value)
-    assert "\n" not in str(refusal.value)
-    assert not fuse.exists()
-
-
-def test_a_safetensors_file_of_something_else_is_refused_in_one_line(tmp_path: Path) -> None:
-    path = tmp_path / "memory.safetensors"
-    ReplayBuffer(3, 3, 2).save(path)
-    with pytest.raises(T3DError) as refusal:
-        T3D.load(path)
-    assert "\n" not in str(refusal.value)
-
-
-def test_an_unknown_device_is_refused_when_loading(tmp_path: Path) -> None:
-    agent().save(tmp_path / "agent.safetensors")
-    assert T3D.load(tmp_path / "agent.safetensors", device="cpu").config.device == "cpu"
-    with pytest.raises(T3DError, match="device 'abacus'"):
-        T3D.load(tmp_path / "agent.safetensors", device="abacus")
-
-
-def test_a_loaded_agent_acts_to_the_bit_whatever_the_bounds(tmp_path: Path) -> None:
-    agent = T3D(3, [0.1, -0.3], [0.7, 1.1])  # numbers that float32 has to round
-    agent.save(tmp_path / "agent.safetensors")
-    loaded = T3D.load(tmp_path / "agent.safetensors")
-    states = np.random.default_rng(0).normal(size=(1000, 3))
-    assert np.array_equal(agent.select_action(states), loaded.select_action(states))
-
-
-def test_a_memory_of_other_sizes_is_refused() -> None:
-    memory = ReplayBuffer(10, 4, 2)
-    memory.add(np.zeros(4), np.zeros(4), np.zeros(2), 0.0, 0.0)
-    with pytest.raises(T3DError, match=r"the memory holds states \(4,\), actions 2; this agent's"):
-        T3D(3, [-1.0], [1.0]).train(memory, 1)
+    learner.train(buffer, 1)
+    last = learner.last_batch(buffer)
+    assert last is not None
+    assert learner.rows is not None
+    assert torch.equal(last[0].reward, buffer.batch(learner.rows).reward)
+    assert learner.td_errors.shape == (16,)

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import itertools
 import math
 import pickle
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers.memories import filled_memory
 from helpers.training import (
     CASES,
     Case,
@@ -70,6 +72,15 @@ def test_any_sizes_and_knobs_agree(case: Case, updates: int) -> None:
     train_both(case, torch.float64, FLOAT64, updates)
 
 
+def test_td_errors_agree() -> None:
+    case = Case(rows=37)
+    reference, fused = agents(case, torch.float64)
+    for batch, noise in itertools.islice(case.batches(torch.float64), 3):
+        reference.update(batch, noise)
+        fused.update(batch, noise)
+        torch.testing.assert_close(fused.td_errors, reference.td_errors, rtol=FLOAT64, atol=FLOAT64)
+
+
 def test_the_state_has_the_types_of_the_reference() -> None:
     reference, fused = agents(Case(), torch.float32)
     types = {name: value.dtype for name, value in reference.state_dict().items()}
@@ -77,16 +88,7 @@ def test_the_state_has_the_types_of_the_reference() -> None:
 
 
 def memory_of(case: Case, rows: int = 200) -> ReplayBuffer:
-    memory = ReplayBuffer(rows, case.state_dim, len(case.low))
-    many = dataclasses.replace(case, rows=rows)
-    batch, _ = next(many.batches(torch.float32))
-    state, after, action, reward, done, steps = batch
-    cut = steps > 2
-    for i in range(rows - 1):  # episodes, of which some are cut off
-        if not done[i] and not cut[i]:
-            state[i + 1] = after[i]
-    memory.add(state, after, action, reward, done, cut)
-    return memory
+    return filled_memory(rows, case.state_dim, case.low, case.high)
 
 
 @pytest.mark.parametrize(
@@ -248,7 +250,8 @@ def test_dead_units_leave_no_denormal_numbers() -> None:
     memory = memory_of(case)
     fused.train(memory, 1)
     with torch.no_grad():
-        for layer in (fused.critic.twin1[0], fused.critic.twin2[0]):
+        for twin in (fused.critic.twin1, fused.critic.twin2):
+            layer = next(twin.children())
             assert isinstance(layer, torch.nn.Linear)
             layer.bias.fill_(-1e4)  # every unit is dead now, and its moments decay
     fused.train(memory, 1200)

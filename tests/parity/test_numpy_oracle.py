@@ -75,7 +75,7 @@ def test_train_feeds_sampled_rows_and_one_draw_per_row_and_dimension() -> None:
     for _ in range(5):
         batch = buffer.sample(case.rows, sampling)
         noise = torch.from_numpy(smoothing.standard_normal((case.rows, 3), np.float32))
-        expected = oracle.update(batch, noise)
+        expected = oracle.update(Batch(*batch), noise)
     measures = agent.train(buffer, 5)
     oracle.streams = {name: v for name, v in agent.state_dict().items() if "generator." in name}
     assert_same_state(agent, oracle, FLOAT64)

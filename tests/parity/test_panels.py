@@ -1,6 +1,7 @@
 """The fused engine against its own update in plain NumPy, to the last bit."""
 
 import platform
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ def assert_same_bits(case: Case, updates: int) -> None:
     agent = case.agent(FusedT3D, torch.float32)
     oracle = PanelsTD3(agent.state_dict(), case.low, case.high, case.config())
     assert_same_training(case, (agent, oracle), torch.float32, 0.0, updates)
-    np.testing.assert_array_equal(agent.td_errors, oracle.td_errors)
+    assert torch.equal(agent.td_errors, torch.from_numpy(oracle.td_errors))
 
 
 @needs_fma
@@ -41,16 +42,22 @@ def test_no_knob_changes_that(name: str) -> None:
     assert_same_bits(CASES[name], updates=4)
 
 
-def test_the_fma_of_the_oracle_rounds_once() -> None:
-    # Exactly between two floats, but for a part of c that float64 cannot hold beside the product.
-    ulp = np.float32(2.0**-23)
-    a, b = np.float32([1 + ulp, 1 + ulp]), np.float32([1 - ulp / 2, 1 + ulp])
-    c = np.float32([2.0**-60, -(2.0**-80)])
-    exact = [int(x * 2.0**40) for x in a], [int(y * 2.0**40) for y in b]
-    for i, result in enumerate(fma(a, b, c)):
-        total = exact[0][i] * exact[1][i] * 2**20 + int(float(c[i]) * 2.0**100)
-        near = np.float32([result, np.nextafter(result, np.float32(9)), np.nextafter(result, 0)])
-        errors = [abs(int(float(x) * 2.0**60) * 2**40 - total) for x in near]
-        assert errors[0] == min(errors)
-        assert errors[0] < errors[1]
-        assert errors[0] < errors[2]
+@pytest.mark.parametrize("c", [2.0**-80, -(2.0**-80)])
+def test_the_fma_of_the_oracle_rounds_once(c: float) -> None:
+    """A product just between two floats, and a number that decides, but that float64 would lose."""
+    a = np.full(1, 1 + 2.0**-12, np.float32)
+    result = float(fma(a, a, np.full(1, c, np.float32))[0])
+    assert result == 1 + 2.0**-11 + (2.0**-23 if c > 0 else 0)
+
+
+def test_the_fma_of_the_oracle_gives_the_nearest_float() -> None:
+    random = np.random.default_rng(0)
+    a, b, c = (random.normal(size=(3, 500)) * 2.0 ** random.integers(-20, 20, (3, 500))).astype(
+        "f4"
+    )
+    results = fma(a, b, c)
+    for *factors, result in zip(a, b, c, results):
+        x, y, z = (Fraction(float(factor)) for factor in factors)
+        error = abs(Fraction(float(result)) - (x * y + z))
+        for other in (np.nextafter(result, np.float32(side)) for side in (-np.inf, np.inf)):
+            assert error <= abs(Fraction(float(other)) - (x * y + z))

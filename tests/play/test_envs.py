@@ -1,5 +1,4 @@
 import sys
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -7,14 +6,8 @@ import numpy as np
 import pytest
 
 from helpers import broken_envs
-from helpers.runs import needs_envpool
 from t3d import Config, T3DError
-from t3d.base.errors import BrokenEnvironment
 from t3d.play.envs import EnvMaker, GuardedEnv, env_name
-from t3d.play.vector import Environments
-from t3d.play.workers import Workers
-
-BACKENDS = ["inline", "processes", pytest.param("envpool", marks=needs_envpool)]
 
 
 @pytest.mark.parametrize(
@@ -132,8 +125,8 @@ def test_max_episode_steps_truncates_and_does_not_terminate() -> None:
     assert ends == [(False, False), (False, False), (False, True)]
 
 
-def test_made_anew_for_every_episode_box2d_remembers_nothing() -> None:
-    """Box2D's solver carries something over, so that the same episode may come out otherwise."""
+def test_with_a_new_environment_for_every_episode_box2d_carries_nothing_over() -> None:
+    """Box2D's solver carries something over, so that the same episode may differ."""
 
     def played(env: GuardedEnv, seed: int, rng: np.random.Generator) -> bytes:
         seen = [env.reset(seed=seed)[0]]
@@ -146,7 +139,7 @@ def test_made_anew_for_every_episode_box2d_remembers_nothing() -> None:
 
     def differ(remake: bool) -> int:
         """In how many of ten cases an episode depends on those before it."""
-        found = 0
+        count = 0
         for case in range(10):
             rng = np.random.default_rng(case)
             old = EnvMaker("BipedalWalker-v3", Config(remake_envs=remake)).make()
@@ -154,135 +147,11 @@ def test_made_anew_for_every_episode_box2d_remembers_nothing() -> None:
             for episode in range(4):
                 played(old, episode, rng)
             one, other = (played(env, 9, np.random.default_rng(case)) for env in (old, new))
-            found += one != other
-        return found
+            count += one != other
+        return count
 
     assert differ(True) == 0
     assert differ(False) > 0
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_an_episode_can_be_played_again_from_its_seed(backend: Any) -> None:
-    """Reset seeds derive from (run seed, environment, episode), whatever was played before."""
-    config = Config(env="Pendulum-v1", num_envs=3, env_backend=backend, max_episode_steps=4)
-    environments = Environments(EnvMaker("Pendulum-v1", config))
-    actions = np.random.default_rng(0).uniform(-2, 2, (20, 3, 1)).astype(np.float32)
-    starts = []
-    environments.reset()
-    for action in actions:
-        if not environments.played[0]:
-            starts.append(environments.state.copy())
-        environments.step(action)
-    environments.close()
-    assert environments.episode.tolist() == [5, 5, 5]
-    first_states = np.concatenate(starts)
-    assert len(np.unique(first_states, axis=0)) == len(first_states)  # no start is played twice
-
-    again = Environments(EnvMaker("Pendulum-v1", config))
-    again.episode[:] = 3
-    again.reset()
-    again.close()
-    assert np.array_equal(again.state, starts[3])
-
-
-def test_the_last_observation_is_not_the_next_episodes_first() -> None:
-    config = Config(env="Pendulum-v1", num_envs=2, max_episode_steps=2)
-    environments = Environments(EnvMaker("Pendulum-v1", config))
-    environments.reset()
-    action = np.ones((2, 1), np.float32)
-    environments.step(action)
-    before_the_end = environments.state.copy()
-    steps = environments.step(action)
-    assert steps.truncated.all()
-    assert not steps.terminated.any()
-    # One step of physics moves a pendulum a little; a reset throws it anywhere.
-    assert np.abs(steps.next_state - before_the_end)[:, :2].max() < 0.5
-    assert not np.array_equal(steps.next_state, environments.state)
-    assert environments.played == [[], []]
-    environments.close()
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", ["Pendulum-v1", "Hopper-v5"])
-def test_environments_stand_where_they_stood(name: str, backend: Any) -> None:
-    config = Config(env=name, num_envs=2, env_backend=backend)
-    one, other = Environments(EnvMaker(name, config)), Environments(EnvMaker(name, config))
-    try:
-        one.reset()
-        draw = np.random.default_rng(0)
-        shape = (2, len(one.low))
-        for _ in range(90):
-            one.step(draw.uniform(one.low, one.high, shape).astype(np.float32))
-        other.load_state_dict(one.state_dict())
-        for _ in range(90):
-            action = draw.uniform(one.low, one.high, shape).astype(np.float32)
-            mine, theirs = one.step(action), other.step(action)
-            assert all(np.array_equal(a, b) for a, b in zip(mine[:4], theirs[:4]))
-            assert np.array_equal(one.state, other.state)
-        assert np.array_equal(one.episode, other.episode)
-    finally:
-        one.close()
-        other.close()
-
-
-def test_an_environment_that_is_not_deterministic_goes_on_with_its_next_episode() -> None:
-    config = Config(env="helpers.broken_envs:Lottery", num_envs=2)
-    one, other = (Environments(EnvMaker(broken_envs.Lottery, config)) for _ in range(2))
-    one.reset()
-    one.step(np.zeros((2, 2), np.float32))
-    other.load_state_dict(one.state_dict())
-    assert other.lost == [0, 1]
-    assert other.episode.tolist() == [1, 1]
-    assert other.played == [[], []]
-
-
-def test_a_process_that_hangs_is_restarted_until_it_was_too_often() -> None:
-    config = Config(num_envs=2, env_backend="processes", env_deadline=1.0, env_restarts=1)
-    environments = Environments(EnvMaker("helpers.broken_envs:Stuck", config))
-    try:
-        environments.reset()
-        first = environments.state.copy()
-        assert environments.step(np.zeros((2, 2), np.float32)).lost == []
-        steps = environments.step(np.zeros((2, 2), np.float32))
-        assert steps.lost == [0, 1]
-        assert [why for _, why in environments.vector.take_restarts()] == [
-            "did not answer within 1 s"
-        ] * 2
-        assert environments.episode.tolist() == [1, 1]
-        assert (environments.state != first).any(axis=1).all()
-        environments.step(np.zeros((2, 2), np.float32))
-        with pytest.raises(T3DError, match="environment 0 did not answer within 1 s, after 1 rest"):
-            environments.step(np.zeros((2, 2), np.float32))
-    finally:
-        environments.close()
-
-
-def test_a_step_before_a_broken_reset_counts() -> None:
-    environments = Environments(EnvMaker(broken_envs.RaisesAtSecondReset, Config()))
-    environments.reset()
-    for _ in range(4):
-        environments.step(np.zeros((1, 2), np.float32))
-        environments.check()
-    assert environments.step(np.zeros((1, 2), np.float32)).truncated.all()
-    with pytest.raises(T3DError, match=r"reset\(\) raised RuntimeError: the arm is tired"):
-        environments.check()
-
-
-def test_a_process_that_cannot_be_made_again_is_a_broken_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MADE_ONCE", str(tmp_path / "made"))
-    config = Config(num_envs=1, env_backend="processes", env="helpers.broken_envs:MadeOnce")
-    environments = Environments(EnvMaker("helpers.broken_envs:MadeOnce", config))
-    try:
-        environments.reset()
-        vector = environments.vector
-        assert isinstance(vector, Workers)
-        vector._processes[0].kill()
-        with pytest.raises(BrokenEnvironment, match=r"died \(SIGKILL\), and cannot be restarted"):
-            environments.step(np.zeros((1, 2), np.float32))
-    finally:
-        environments.close()
 
 
 def test_envpool_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:

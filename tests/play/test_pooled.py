@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
@@ -7,6 +8,7 @@ import pytest
 from helpers.runs import needs_envpool
 from t3d import Config, T3DError
 from t3d.play.envs import EnvMaker
+from t3d.play.pooled import PooledEnv
 from t3d.play.vector import Environments
 
 pytestmark = needs_envpool
@@ -43,13 +45,13 @@ def test_the_time_limit_truncates_and_the_last_observation_is_the_episodes_own()
 
 
 @pytest.mark.parametrize("repeat", [1, 3])
-def test_side_by_side_they_play_as_each_plays_alone(repeat: int) -> None:
+def test_in_parallel_they_play_as_each_plays_alone(repeat: int) -> None:
     config = Config(env="Hopper-v5", env_backend="envpool", num_envs=3, action_repeat=repeat)
     together = Environments(EnvMaker("Hopper-v5", config))
     together.reset()
     alone = [EnvMaker("Hopper-v5", config).make() for _ in range(3)]
     for index, env in enumerate(alone):
-        env.reset(seed=together._seed(index))
+        env.reset(seed=together.episode_seed(index))
     draw, ended = np.random.default_rng(0), 0
     for _ in range(60):
         action = draw.uniform(together.low, together.high, (3, 3)).astype(np.float32)
@@ -62,7 +64,7 @@ def test_side_by_side_they_play_as_each_plays_alone(repeat: int) -> None:
             assert truncated == steps.truncated[index]
             if terminated or truncated:
                 ended += 1
-                shown, _ = env.reset(seed=together._seed(index))
+                shown, _ = env.reset(seed=together.episode_seed(index))
             assert np.array_equal(shown, together.state[index])
     assert ended > 3
 
@@ -93,11 +95,38 @@ def test_the_task_must_be_one_of_envpools() -> None:
         assert "\n" not in str(caught.value)
 
 
-def test_pictures_are_gymnasiums() -> None:
-    with pytest.raises(T3DError, match="EnvPool shows no pictures; leave out --pixels"):
-        EnvMaker("Pendulum-v1", Config(env_backend="envpool", pixels=True)).make()
-    env = EnvMaker("Pendulum-v1", POOLED).make(render_mode="rgb_array")
-    env.reset(seed=0)
-    picture: Any = env.render()
-    assert picture.shape == (500, 500, 3)
-    env.close()
+@pytest.mark.parametrize("name", ["Pendulum-v1", "BipedalWalker-v3"])
+def test_envpool_renders_its_own_environments(name: str) -> None:
+    config = Config(env=name, env_backend="envpool")
+    env, plain = EnvMaker(name, config).make(render_mode="rgb_array"), EnvMaker(name, config).make()
+    assert isinstance(env.unwrapped, PooledEnv)
+    assert np.array_equal(env.reset(seed=3)[0], plain.reset(seed=3)[0])
+    first: Any = env.render()
+    assert first.dtype == np.uint8
+    assert first.ndim == 3
+    for _ in range(20):  # rendering changes nothing
+        steps = [one.step(np.ones(len(env.low), np.float32)) for one in (env, plain)]
+        assert np.array_equal(steps[0][0], steps[1][0])
+    assert (env.render() != first).any()
+
+
+def test_pixels_are_the_pictures_of_envpool() -> None:
+    seen: dict[str, Any] = {"pixels": True, "grey": True, "image_size": 48, "num_envs": 2}
+    config = Config(env="Pendulum-v1", env_backend="envpool", **seen)
+    environments = Environments(EnvMaker("Pendulum-v1", config))
+    environments.reset()
+    before = environments.state.copy()
+    environments.step(np.full((2, 1), 2, np.float32))
+    assert before.std(axis=1).min() > 5
+    assert (environments.state != before).any(axis=1).all()
+    assert not np.array_equal(before[0], before[1])
+
+
+def test_mujocos_pictures_are_gymnasiums() -> None:
+    """EnvPool may end the process when it renders these."""
+    config = Config(env="HalfCheetah-v5", env_backend="envpool")
+    env = EnvMaker("HalfCheetah-v5", config).make(render_mode="rgb_array")
+    assert not isinstance(env.unwrapped, PooledEnv)
+    pixels = replace(config, pixels=True)
+    with pytest.raises(T3DError, match="EnvPool does not render 'HalfCheetah-v5' reliably; use --"):
+        EnvMaker("HalfCheetah-v5", pixels).make()

@@ -94,12 +94,12 @@ class FollowTheState(Probe):
         return self.seen(), -float((action[0] - self.at) ** 2), True, False, {}
 
 
-def learned(env: Any, path: Path, **knobs: Any) -> t3d.T3D:
+def learned(env: Any, path: Path, **knobs: Any) -> t3d.Agent:
     t3d.train(env, run=path / "run", **(LEARN | knobs))
     return t3d.load(path / "run", which="last")
 
 
-def q_values(agent: t3d.T3D, state: float) -> list[float]:
+def q_values(agent: t3d.Agent, state: float) -> list[float]:
     """Both twins' values of the policy's own action."""
     states = torch.tensor([[state]], dtype=torch.float32)
     with torch.no_grad():

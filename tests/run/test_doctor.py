@@ -1,6 +1,7 @@
-"""The doctor: what it finds in environments whose illness is known."""
+"""The doctor, in environments whose trouble is known."""
 
 import json
+import re
 from typing import Any
 
 import gymnasium as gym
@@ -16,18 +17,18 @@ from t3d.run.doctor import Diagnosis, examine, glance
 SMALL: dict[str, Any] = {"hidden": (8,), "batch_size": 8, "threads": 1, "steps": 10_000}
 
 
-def found(source: Any, **knobs: Any) -> Diagnosis:
+def diagnosis(source: Any, **knobs: Any) -> Diagnosis:
     return examine(EnvMaker(source, Config(**SMALL, **knobs)), seconds=0.3)
 
 
 def test_a_healthy_environment_needs_nothing() -> None:
-    well = found("Pendulum-v1")
+    well = diagnosis("Pendulum-v1")
     assert well.flags.keys() <= {"num_envs", "env_backend"}  # these a clock decides
     assert well.facts["observation"] == "vector of 3"
     assert well.facts["action"] == "1, each from -2 to 2"
     assert well.facts["time limit"] == "200 steps"
     assert well.facts["deterministic"] == "yes"
-    assert well.facts["check_env"] == "nothing to complain about"
+    assert well.facts["check_env"] == "no complaints"
     assert well.facts["replay memory"] == "280 kB for 10,000 steps"
     assert well.facts["updates"].endswith("per second, engine fused")
     assert "10,000 steps" in well.facts
@@ -43,12 +44,16 @@ class Loud(broken_envs.Calm):
 
 
 def test_scales_are_judged_and_knobs_named() -> None:
-    ill = found(Loud)
+    ill = diagnosis(Loud)
     assert ill.flags["reward_scale"] == 0.001
     assert ill.flags["normalize_observations"] is True
-    assert any("rewards are usually about" in text for text in ill.advice)
-    # With what was advised, there is nothing left to say of it.
-    better = found(Loud, reward_scale=0.001, normalize_observations=True)
+    rewards, observations = ill.advice
+    magnitudes = r"rewards have a mean magnitude of \d+ and a largest one of \d+"
+    assert re.fullmatch(f"{magnitudes}: use --reward-scale 0.001", rewards)
+    scales = r"observation scales differ by up to \S+e\+04 \(largest mean magnitude \S+e\+03\)"
+    assert re.fullmatch(f"{scales}: use --normalize-observations", observations)
+    # With this advice followed, there is none left.
+    better = diagnosis(Loud, reward_scale=0.001, normalize_observations=True)
     assert not {"reward_scale", "normalize_observations"} & better.flags.keys()
 
 
@@ -66,21 +71,21 @@ class Endless(gym.Env[Any, Any]):
         return np.asarray(action, np.float32), float(action[0]), False, False, {}
 
 
-def test_a_missing_time_limit_is_found() -> None:
-    ill = found(Endless)
+def test_a_missing_time_limit_is_noticed() -> None:
+    ill = diagnosis(Endless)
     assert ill.flags["max_episode_steps"] == 1000
-    assert ill.facts["time limit"] == "none that is known"
-    assert "max_episode_steps" not in found(Endless, max_episode_steps=50).flags
+    assert ill.facts["time limit"] == "none declared"
+    assert "max_episode_steps" not in diagnosis(Endless, max_episode_steps=50).flags
     assert any(
-        "no time limit is known" in text for text in glance(EnvMaker(Endless, Config()), 0.1)
+        "no time limit is declared" in text for text in glance(EnvMaker(Endless, Config()), 0.1)
     )
 
 
-def test_an_environment_that_plays_dice_is_found_out() -> None:
-    assert found(broken_envs.Lottery).facts["deterministic"].startswith("no: the same seed")
+def test_an_environment_that_is_not_deterministic_is_noticed() -> None:
+    assert diagnosis(broken_envs.Lottery).facts["deterministic"].startswith("no: the same seed")
 
 
-def test_an_environment_that_remembers_is_found_out() -> None:
+def test_an_environment_that_depends_on_its_past_is_noticed() -> None:
     class Remembers(Endless):
         past = 0.0
 
@@ -92,10 +97,12 @@ def test_an_environment_that_remembers_is_found_out() -> None:
             self.past = float(action[0])
             return super().step(action)
 
-    ill = found(Remembers, max_episode_steps=20)
+    ill = diagnosis(Remembers, max_episode_steps=20)
     assert ill.facts["deterministic"].startswith("only when new")
     assert ill.flags["remake_envs"] is True
-    assert found(Remembers, max_episode_steps=20, remake_envs=True).facts["deterministic"] == "yes"
+    assert (
+        diagnosis(Remembers, max_episode_steps=20, remake_envs=True).facts["deterministic"] == "yes"
+    )
 
 
 def test_images_are_advised_on() -> None:
@@ -105,7 +112,7 @@ def test_images_are_advised_on() -> None:
         def look(self) -> Any:
             return np.zeros((96, 96, 3), np.uint8)
 
-    ill = found(Wide)
+    ill = diagnosis(Wide)
     assert ill.flags["image_size"] == 48
     assert ill.flags["frame_stack"] == 3
     assert "as advised" in ill.facts
@@ -114,11 +121,11 @@ def test_images_are_advised_on() -> None:
 
 
 def test_rendered_images_are_examined_as_they_will_be_seen() -> None:
-    seen = found("Pendulum-v1", pixels=True, grey=True, image_size=32, frame_stack=3)
+    seen = diagnosis("Pendulum-v1", pixels=True, grey=True, image_size=32, frame_stack=3)
     assert seen.facts["observation"] == "image of 1 x 32 x 32, stack of 3"
 
 
-def test_an_environment_that_writes_over_its_observation_is_seen_right() -> None:
+def test_an_environment_may_write_over_its_last_observation() -> None:
     class Reuses(Endless):
         shown = np.zeros(1, np.float32)
 
@@ -126,13 +133,13 @@ def test_an_environment_that_writes_over_its_observation_is_seen_right() -> None
             self.shown[0] = action[0]
             return self.shown, 0.5, False, False, {}
 
-    low, _, high = found(Reuses, max_episode_steps=20).facts["observed"].split()
+    low, _, high = diagnosis(Reuses, max_episode_steps=20).facts["observed"].split()
     assert float(low) < 0 < float(high)
 
 
-def test_a_memory_that_does_not_fit_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_memory_that_does_not_fit_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("t3d.run.doctor.available_memory", lambda: 100_000)
-    assert found("Pendulum-v1").flags["capacity"] == int(0.9 * 100_000 / 28)
+    assert diagnosis("Pendulum-v1").flags["capacity"] == int(0.9 * 100_000 / 28)
 
 
 def test_the_command_tells_it_in_words_and_as_json(
@@ -141,13 +148,13 @@ def test_the_command_tells_it_in_words_and_as_json(
     real = examine
     monkeypatch.setattr("t3d.run.doctor.examine", lambda maker: real(maker, 0.2))
     assert main(["doctor", "Pendulum-v1", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["command"].startswith("t3d train Pendulum-v1")
-    assert told["facts"]["deterministic"] == "yes"
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["command"].startswith("t3d train Pendulum-v1")
+    assert printed["facts"]["deterministic"] == "yes"
     words = ["doctor", "test_doctor:Endless", "--steps", "5000", "--hidden", "8", "--threads", "1"]
     assert main(words) == 0
     out = capsys.readouterr().out
-    assert "- no time limit is known" in out
+    assert "- no time limit is declared" in out
     assert "t3d train test_doctor:Endless --steps 5000" in out
     assert "--max-episode-steps 1000" in out.splitlines()[-1]
 

@@ -47,12 +47,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def learned(run: Path) -> tuple[T3D, ReplayBuffer]:
     """Agent and memory of a run, just before the page's first update."""
     folder = RunFolder.open(run)
-    whole = checkpoint.newest_whole(folder)
-    assert whole is not None
-    agent = T3D.load(whole.path / "agent.safetensors")
+    newest = checkpoint.newest_valid(folder)
+    assert newest is not None
+    agent = T3D.load(newest.path / "agent.safetensors")
     config = folder.config()
-    memory = ReplayBuffer.of(agent.layout, agent.action_dim, config.capacity, config.num_envs)
-    checkpoint.load_learned(whole, agent, memory)
+    memory = ReplayBuffer(config.capacity, agent.layout, agent.action_dim, num_envs=config.num_envs)
+    checkpoint.load_learned(newest, agent, memory)
     while (agent.updates + 2) % config.policy_freq:
         agent.train(memory, 1)
     return agent, memory
@@ -64,8 +64,8 @@ def test_the_numbers_of_the_page_are_the_trainers(run: Path, open_page: Any) -> 
     agent, memory = learned(run)
     for shown in data["updates"]:
         draw, smooth = copy.deepcopy(agent.sampling), copy.deepcopy(agent.smoothing)
-        rows = memory.batch(memory.draw(agent.config.batch_size, draw), 3, agent.config.discount)
-        seen = agent.see(rows)
+        drawn = agent.sampler.draw(memory, agent.config.batch_size, draw)
+        seen = agent.perceive(memory.batch(drawn, 3, agent.config.discount))
         for name in ("state", "action", "reward", "next_state", "done", "steps"):
             assert shown["batch"][name] == numbers(getattr(seen, name).detach())
         noise = smooth.standard_normal((agent.config.batch_size, agent.action_dim), np.float32)
@@ -131,10 +131,10 @@ def live(page: Any, step: int) -> str:
     return str(page.locator(f'[data-live="{step}"]').inner_text())
 
 
-def cells(page: Any, step: int, table: int = -1) -> list[list[float]]:
+def table(page: Any, step: int, which: int = -1) -> list[list[float]]:
     """The numbers of a table of a step."""
-    found = page.locator(f'[data-tensors="{step}"] table').all()[table]
-    rows = [row.locator("td").all_inner_texts() for row in found.locator("tr").all()]
+    element = page.locator(f'[data-tensors="{step}"] table').all()[which]
+    rows = [row.locator("td").all_inner_texts() for row in element.locator("tr").all()]
     return [[number(text) for text in row] for row in rows]
 
 
@@ -150,13 +150,13 @@ def test_each_control_changes_the_right_numbers(tiny: Path, open_page: Any) -> N
     before = {step: live(page, step) for step in STEPS}
 
     slide(page, "policy_noise", 0)
-    assert cells(page, 6) == pytest.approx(np.array(shown["next_action"]), rel=1e-3, abs=1e-4)
+    assert table(page, 6) == pytest.approx(np.array(shown["next_action"]), rel=1e-3, abs=1e-4)
     assert live(page, 10) != before[10]  # what should have been said follows from it
     assert "not what the run did" in page.locator("#changed").inner_text()
     slide(page, "policy_noise", 1)
     slide(page, "noise_clip", 0.05)
     noise = np.clip(np.array(shown["noise"]), -0.05, 0.05)
-    assert cells(page, 6, 0) == pytest.approx(noise, rel=1e-3, abs=1e-4)
+    assert table(page, 6, 0) == pytest.approx(noise, rel=1e-3, abs=1e-4)
     page.click("#reset")
     assert {step: live(page, step) for step in STEPS} == before
     assert page.locator("#changed").inner_text() == ""
@@ -164,16 +164,16 @@ def test_each_control_changes_the_right_numbers(tiny: Path, open_page: Any) -> N
     both = np.array([shown["target_Q1"], shown["target_Q2"]])
     for choice, expected in (("mean", both.mean(0)), ("first", both[0]), ("min", both.min(0))):
         page.select_option('[data-knob="combine"]', choice)
-        assert np.ravel(cells(page, 8)) == pytest.approx(expected, rel=1e-3, abs=1e-4)
+        assert np.ravel(table(page, 8)) == pytest.approx(expected, rel=1e-3, abs=1e-4)
 
     slide(page, "discount", 0)
-    assert np.ravel(cells(page, 9)) == pytest.approx(reward, rel=1e-3, abs=1e-4)
+    assert np.ravel(table(page, 9)) == pytest.approx(reward, rel=1e-3, abs=1e-4)
     slide(page, "discount", 0.5)
     halved = reward + 0.5 * both.min(0)
-    assert np.ravel(cells(page, 9)) == pytest.approx(halved, rel=1e-3, abs=1e-4)
+    assert np.ravel(table(page, 9)) == pytest.approx(halved, rel=1e-3, abs=1e-4)
     page.check('[data-knob="terminated"]')
     halved[row] = reward[row]
-    assert np.ravel(cells(page, 9)) == pytest.approx(halved, rel=1e-3, abs=1e-4)
+    assert np.ravel(table(page, 9)) == pytest.approx(halved, rel=1e-3, abs=1e-4)
     page.click("#reset")
 
     follow = shown["follow"]["actor"][0]
@@ -183,7 +183,7 @@ def test_each_control_changes_the_right_numbers(tiny: Path, open_page: Any) -> N
         assert said == pytest.approx(expected, rel=1e-4)
 
 
-def test_where_a_batch_is_larger_than_what_is_shown_it_is_said_what_is_averaged(
+def test_where_a_batch_is_larger_than_what_is_shown_it_says_what_is_averaged(
     tmp_path: Path, open_page: Any
 ) -> None:
     path = tmp_path / "run"
@@ -201,7 +201,7 @@ def test_where_a_batch_is_larger_than_what_is_shown_it_is_said_what_is_averaged(
     )
 
 
-def test_the_discount_of_summed_rewards_cannot_be_turned(run: Path, open_page: Any) -> None:
+def test_the_discount_of_summed_rewards_cannot_be_changed(run: Path, open_page: Any) -> None:
     page = open_page(run / "explain.html").page
     assert page.locator('[data-knob="discount"]').is_disabled()
     assert "rewards of up to 3 steps" in page.locator("#step-9").inner_text()
@@ -220,8 +220,8 @@ def test_normalised_states_are_drawn_as_they_were(tmp_path: Path, open_page: Any
     assert "multiplied by 0.1" in live(page, 4)
 
 
-def test_the_film_strip_shows_one_environment_in_its_order(tmp_path: Path) -> None:
-    """Three pendulums side by side: in the strip, each state is where the one before led."""
+def test_the_strip_shows_one_environment_in_its_order(tmp_path: Path) -> None:
+    """Three pendulums in parallel: in the strip, each state follows from the one before."""
     path = tmp_path / "run"
     knobs = {"num_envs": 3, "capacity": 45, "max_episode_steps": 200}
     t3d.train("Pendulum-v1", run=path, quiet=True, **(TINY | knobs))
@@ -230,7 +230,7 @@ def test_the_film_strip_shows_one_environment_in_its_order(tmp_path: Path) -> No
     for update in data["updates"]:
         strip = update["memory"]
         assert len(strip["shown"]) == 12
-        assert strip["drawn"][data["row"]] in strip["shown"]
+        assert strip["sampled"][data["row"]] in strip["shown"]
         for here, action, after in zip(strip["state"], strip["action"], strip["state"][1:]):
             # Gymnasium's own pendulum: how fast it turns next.
             speed = here[2] + (15 * here[1] + 3 * action[0]) * 0.05
@@ -245,7 +245,7 @@ def test_the_update_without_the_actor_skips_its_steps(tiny: Path, open_page: Any
         assert "skipped" in (page.locator(f"#step-{step}").get_attribute("class") or "")
     assert "skipped" not in live(page, 12)
     # Its own rows, and not those of the other.
-    first, second = page.evaluate("t3d.data.updates.map(u => u.memory.drawn)")
+    first, second = page.evaluate("t3d.data.updates.map(u => u.memory.sampled)")
     assert first != second
     page.select_option("#update", index=1)
     assert "skipped" not in live(page, 13)
@@ -301,7 +301,7 @@ def test_a_target_that_moves_at_every_update_is_the_right_one(
         ("explain nowhere", "no run folder at nowhere"),
         ("explain empty", "empty is not a run folder"),
         ("explain young", "young has no checkpoint yet; let it train to its first"),
-        ("explain whole --out whole/config.json/page.html", "cannot be written"),
+        ("explain trained --out trained/config.json/page.html", "cannot be written"),
         ("explain late", "policy_freq is 5000; explain takes up to 1000"),
         ("explain --rows 3", "explain has no option '--rows'"),
     ],
@@ -316,7 +316,7 @@ def test_bad_input_is_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
-    (tmp_path / "whole").symlink_to(run)
+    (tmp_path / "trained").symlink_to(run)
     young = RunFolder(tmp_path / "young")
     config = RunFolder(run).config()
     young.create(config, {})

@@ -1,6 +1,5 @@
 """The report of runs: what it says is what the folders say, in a real browser."""
 
-import dataclasses
 import json
 import re
 import signal
@@ -10,21 +9,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import t3d
-from helpers.runs import TINY
+from helpers.runs import TINY, write_run
 from t3d.cli.main import main
-from t3d.run.folder import Lock, RunFolder
-from t3d.show.report import _verdict, report_data, version
+from t3d.run.folder import RunFolder
+from t3d.run.lock import Lock
+from t3d.show.report import report_data, version
 
 HOSTILE = '<img src=x onerror="alert(1)"></script><b>"&amp;\''
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Two seeds, one of them with its film and score; and another environment."""
+    """Two seeds, one of them with its video and score; and another environment."""
     folder = tmp_path_factory.mktemp("runs")
     flags = [f"--{k.replace('_', '-')}={v}" for k, v in TINY.items() if k != "hidden"]
     words = ["train", "Pendulum-v1", *flags, "--hidden", "8", "8", "--run", str(folder / "one")]
@@ -53,13 +52,13 @@ def test_training_ends_with_a_report_of_what_happened(runs: list[Path], open_pag
         assert differing.locator("th", has_text=re.compile(f"^{knob}$")).first.is_visible()
     for package in ("torch 2", "gymnasium 1"):
         assert package in text
-    film = opened.page.locator("video")
-    assert film.get_attribute("src").startswith("data:video/mp4;base64,")
-    film.evaluate("film => film.play()")
+    video = opened.page.locator("video")
+    assert video.get_attribute("src").startswith("data:video/mp4;base64,")
+    video.evaluate("video => video.play()")
     opened.page.wait_for_function("document.querySelector('video').currentTime > 0.1")
 
 
-def test_pointing_at_a_curve_tells_its_numbers(runs: list[Path], open_page: Any) -> None:
+def test_pointing_at_a_curve_shows_its_numbers(runs: list[Path], open_page: Any) -> None:
     opened = open_page(runs[0] / "report.html")
     curve = opened.page.locator("figure.chart").first
     wanted = evaluations(runs[0])
@@ -78,7 +77,7 @@ def test_pointing_at_a_curve_tells_its_numbers(runs: list[Path], open_page: Any)
     assert curve.locator("path").count() == 0
 
 
-def test_values_expected_and_got_are_those_of_the_evaluations(runs: list[Path]) -> None:
+def test_estimates_and_returns_are_those_of_the_evaluations(runs: list[Path]) -> None:
     told = report_data([runs[0]])["runs"][0]
     records = evaluations(runs[0])
     assert told["evaluations"]["estimated_Q"] == [r["estimated_Q"] for r in records]
@@ -118,56 +117,6 @@ def test_many_points_are_averaged_and_none_is_lost(runs: list[Path], tmp_path: P
     assert len(told["steps"]) == len(told["return"]) == 334
 
 
-def record(step: int, mean: float, **more: float) -> dict[str, Any]:
-    return {"step": step, "mean": mean, "std": 1.0, "returns": [mean] * 10, **more}
-
-
-@pytest.mark.parametrize(
-    ("means", "word"),
-    [
-        ([-100, -50, -10, -10], "learned"),
-        ([-100, -10, -90], "learned, then fell"),
-        ([-100, -99.9, -100.2], "not learned yet"),
-        ([-100, -99.2, *[-100] * 200], "not learned yet"),  # the best of many, by chance
-        ([-100], "too early to say"),
-    ],
-)
-def test_the_verdict_is_what_the_curve_shows(means: list[float], word: str) -> None:
-    records = {"evaluation": [record(i, mean) for i, mean in enumerate(means)]}
-    assert _verdict(records)["word"] == word
-
-
-def test_single_episodes_that_only_jump_about_are_not_called_learning() -> None:
-    draw = np.random.default_rng(0)
-    means = [float(mean) for mean in draw.normal(size=40)]
-    records = [record(i, mean) | {"std": 0.0, "returns": [mean]} for i, mean in enumerate(means)]
-    assert _verdict({"evaluation": records})["word"] == "not learned yet"
-    rising = [r | {"mean": r["mean"] + 10 * i} for i, r in enumerate(records)]
-    assert _verdict({"evaluation": rising})["word"] == "learned"
-
-
-def test_episodes_that_are_cut_off_early_are_not_compared_with_the_critic() -> None:
-    last = record(1, -10, estimated_Q=92.6, true_Q=26.0, cut_off=0.74)
-    told = _verdict({"evaluation": [record(0, -100), last]})["said"]
-    assert "cut off so early" in told[-1]
-    assert "too high" not in " ".join(told)
-
-
-@pytest.mark.parametrize(
-    ("expected", "got", "said"),
-    [
-        (-90.0, -100.0, "10% too high"),
-        (-100.0, -80.0, "20% too low"),
-        (50.0, 51.0, "about right"),
-        (300.0, 100.0, "over-estimation"),
-    ],
-)
-def test_the_verdict_says_how_far_the_critic_is_off(expected: float, got: float, said: str) -> None:
-    last = record(1, -10, estimated_Q=expected, true_Q=got)
-    told = _verdict({"evaluation": [record(0, -100), last]})["said"]
-    assert said in " ".join(told)
-
-
 def test_hostile_names_are_shown_and_not_run(
     runs: list[Path], tmp_path: Path, open_page: Any
 ) -> None:
@@ -196,22 +145,23 @@ def test_a_half_written_line_is_left_out(runs: list[Path], tmp_path: Path) -> No
     assert report_data([path])["runs"] == whole
 
 
-def fake(path: Path, like: Path, means: dict[int, float], **knobs: Any) -> Path:
+def evaluated(path: Path, means: dict[int, float], **knobs: Any) -> Path:
     """A run with evaluations as given."""
-    folder = RunFolder(path)
-    folder.create(dataclasses.replace(RunFolder(like).config(), **knobs), {})
-    lines = [{"kind": "evaluation", "seconds": 1, **record(s, m)} for s, m in means.items()]
-    folder.metrics_path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path
+    records = [
+        {"kind": "evaluation", "seconds": 1, "step": step, "mean": mean, "std": 1.0}
+        | {"returns": [mean] * 10}
+        for step, mean in means.items()
+    ]
+    return write_run(path, records, **knobs)
 
 
-def test_seeds_that_have_just_begun_or_were_evaluated_at_other_steps_are_shown(
-    runs: list[Path], tmp_path: Path
+def test_seeds_that_have_just_started_or_were_evaluated_at_other_steps_are_shown(
+    tmp_path: Path,
 ) -> None:
-    one = fake(tmp_path / "one", runs[0], {0: -5, 10: -4, 20: -3}, seed=0)
-    two = fake(tmp_path / "two", runs[0], {0: -5, 10: -2, 20: -1}, seed=1)
-    young = fake(tmp_path / "young", runs[0], {0: -5}, seed=2)
-    odd = fake(tmp_path / "odd", runs[0], {1: -5, 11: -4}, seed=3)
+    one = evaluated(tmp_path / "one", {0: -5, 10: -4, 20: -3}, seed=0)
+    two = evaluated(tmp_path / "two", {0: -5, 10: -2, 20: -1}, seed=1)
+    young = evaluated(tmp_path / "young", {0: -5}, seed=2)
+    odd = evaluated(tmp_path / "odd", {1: -5, 11: -4}, seed=3)
     (curve,) = report_data([one, two, young])["curves"]["Pendulum-v1"]
     assert curve["seeds"] == [0, 1]
     assert curve["mean"] == [-5, -3, -2]
@@ -219,13 +169,11 @@ def test_seeds_that_have_just_begun_or_were_evaluated_at_other_steps_are_shown(
     assert [line["label"] for line in lines] == ["one", "two", "odd"]
 
 
-def test_flat_curves_and_runs_of_the_same_name_are_drawn(
-    runs: list[Path], tmp_path: Path, open_page: Any
-) -> None:
+def test_flat_curves_and_runs_of_the_same_name_are_drawn(tmp_path: Path, open_page: Any) -> None:
     steps = range(0, 100, 10)
     for seed in range(3):
         (tmp_path / f"{seed}").mkdir()
-        fake(tmp_path / f"{seed}/run", runs[0], dict.fromkeys(steps, -0.1), seed=seed)
+        evaluated(tmp_path / f"{seed}/run", dict.fromkeys(steps, -0.1), seed=seed)
     out = tmp_path / "report.html"
     told = [str(tmp_path / f"{seed}/run") for seed in range(3)]
     assert main(["report", *told, "--out", str(out)]) == 0
@@ -236,7 +184,7 @@ def test_flat_curves_and_runs_of_the_same_name_are_drawn(
         assert path in text
 
 
-def test_news_are_noticed_also_a_score(runs: list[Path], tmp_path: Path) -> None:
+def test_a_change_is_noticed_also_a_score(runs: list[Path], tmp_path: Path) -> None:
     path = tmp_path / "run"
     t3d.train("Pendulum-v1", run=path, quiet=True, **TINY)
     before = version([path])
@@ -249,7 +197,7 @@ def test_news_are_noticed_also_a_score(runs: list[Path], tmp_path: Path) -> None
     assert report_data([path])["runs"][0]["score"] is None
 
 
-def test_a_run_that_goes_on_says_so(runs: list[Path]) -> None:
+def test_a_run_that_trains_says_so(runs: list[Path]) -> None:
     lock = Lock(RunFolder(runs[1]))
     assert report_data([runs[1]])["runs"][0]["state"] == "being trained"
     lock.release()
@@ -328,7 +276,7 @@ def watched(tmp_path: Path) -> Iterator[tuple[Path, str, "subprocess.Popen[str]"
     server.communicate()
 
 
-def test_watch_follows_a_run_that_goes_on_and_ends_with_ctrl_c(
+def test_watch_follows_a_run_that_trains_and_ends_with_ctrl_c(
     watched: tuple[Path, str, "subprocess.Popen[str]"], browser: Any
 ) -> None:
     path, address, server = watched

@@ -1,33 +1,46 @@
 import io
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 from rich.console import Console
 
-from t3d import Config
-from t3d.show.terminal import TerminalWatcher, clock
+from t3d import Config, Episode, Evaluation, Training
+from t3d.run.loop import Run
+from t3d.run.records import CollectorChange, HealthWarning, Record, Restart, Stop
+from t3d.show.terminal import TerminalWatcher
+from t3d.show.words import clock
 
-TRAIN = {"critic_loss": 0.5, "actor_loss": 3.25, "mean_Q": -3.5, "steps_per_second": 20.0}
-EVALUATION = {"mean": -150.0, "std": 80.0, "best_mean": -150.0, "best_step": 400}
+MEASURES: dict[str, float | None] = {"critic_loss": 0.5, "actor_loss": 3.25, "mean_Q": -3.5}
 
 
-def shown(terminal: bool, **more: float) -> str:
+def shown(records: list[Record], terminal: bool = False) -> str:
+    """What the terminal shows of a run to 1,000 steps with these records."""
     screen = io.StringIO()
-    console = Console(file=screen, force_terminal=terminal, width=100)
-    watcher = TerminalWatcher(console, Config(steps=1000, random_steps=0, collectors=8))
-    lines: list[dict[str, Any]] = [
-        {"kind": "episode", "step": 200, "return": -900.0},
-        {"kind": "train", "step": 400, **TRAIN, **more},
-        {"kind": "evaluation", "step": 400, **EVALUATION},
-    ]
-    for line in lines:
-        watcher.record(line)
-    watcher.tick(400)
-    watcher.close()
+    watcher = TerminalWatcher(Console(file=screen, force_terminal=terminal, width=100))
+    config = Config(steps=1000, random_steps=0, collectors=8)
+    run = cast(Run, SimpleNamespace(config=config, collector=SimpleNamespace(steps=0)))
+    watcher.on_start(run)
+    for record in records:
+        watcher.on_record(record)
+    watcher.on_step(400)
+    watcher.on_end(run)
     return screen.getvalue()
 
 
+def learning(**more: float) -> list[Record]:
+    now: Any = {"step": 400, "seconds": 20.0}
+    best: Any = {"best_mean": -150.0, "best_step": 400, "returns": [-150.0], "lengths": [200]}
+    return [
+        Episode(step=200, seconds=10.0, env=0, episode=0, length=200, return_=-900.0),
+        Training(
+            updates=400, memory=400, measures={**MEASURES, **more}, steps_per_second=20, **now
+        ),
+        Evaluation(mean=-150.0, std=80.0, **best, **now),
+    ]
+
+
 def test_without_a_terminal_an_evaluation_is_one_plain_line() -> None:
-    last = shown(terminal=False).splitlines()[-1]
+    last = shown(learning()).splitlines()[-1]
     assert last == (
         "step 400 of 1,000, speed 20 steps/s, return -900.0 (one episode), "
         "evaluation -150.0 ± 80.0 (best -150.0 at 400), "
@@ -36,21 +49,33 @@ def test_without_a_terminal_an_evaluation_is_one_plain_line() -> None:
 
 
 def test_on_a_terminal_a_table_is_drawn_in_place() -> None:
-    screen = shown(terminal=True)
+    screen = shown(learning(), terminal=True)
     for words in ("-150.0 ± 80.0", "20 steps/s", "400 of 1,000 steps", "0:30", "mean Q"):
         assert words in screen
     assert "\x1b[" in screen
 
 
-def test_collectors_are_counted_and_their_losses_told() -> None:
-    assert "collectors 7 of 8, policies 87 steps old" in shown(
-        terminal=False, collectors=7.0, staleness=87.25
-    )
-    screen = io.StringIO()
-    watcher = TerminalWatcher(Console(file=screen, width=100), Config(collectors=8))
-    lost = {"kind": "collectors", "step": 1200, "text": "collector 3 was lost; 7 of 8 play"}
-    watcher.record(lost)
-    assert screen.getvalue() == "step 1,200: collector 3 was lost; 7 of 8 play\n"
+def test_collectors_are_counted() -> None:
+    counted = shown(learning(collectors=7.0, staleness=87.25))
+    assert "collectors 7 of 8, policies 87 steps old" in counted
+
+
+def test_what_happens_to_a_run_is_a_sentence() -> None:
+    now: Any = {"step": 1200, "seconds": 60.0}
+    lost = "collector 3 was lost; 7 of 8 play"
+    records = [
+        CollectorChange(collector=3, playing=7, of=8, why="was lost", text=lost, **now),
+        Restart(env=2, episode=5, why="was killed by SIGKILL", **now),
+        HealthWarning(name="collapsed", text="the policy plays one action", **now),
+        Stop(watcher="StopAtReturn", reason="a mean return of 300", **now),
+    ]
+    assert shown(records).splitlines() == [
+        "step 1,200: collector 3 was lost; 7 of 8 play",
+        "step 1,200: the process of environment 2 was killed by SIGKILL; restarted, "
+        "with a new episode",
+        "step 1,200, warning: the policy plays one action",
+        "step 1,200: StopAtReturn stops the run: a mean return of 300",
+    ]
 
 
 def test_a_clock_reads_like_one() -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from helpers.memories import filled_memory
 from t3d import T3D, Config, ReplayBuffer
 from t3d.show.trace import Traced, step_lines, trace
 
@@ -15,11 +16,8 @@ CONFIG = Config(hidden=(8,), batch_size=8, learning_rate=0.01, tau=0.1)
 
 
 def agent_and_memory() -> tuple[T3D, ReplayBuffer]:
-    memory = ReplayBuffer(100, 3, 2)
-    draw = np.random.default_rng(0)
-    for i in range(60):
-        memory.add(draw.normal(size=3), draw.normal(size=3), draw.uniform(-1, 1, 2), i, i % 7 == 0)
-    return T3D(3, [-1, -1], [1, 1], CONFIG), memory
+    low, high = [-1, -1], [1, 1]
+    return T3D(3, low, high, CONFIG), filled_memory(60, 3, low, high)
 
 
 @pytest.fixture(scope="module")

@@ -13,11 +13,11 @@ from t3d.play.evaluate import evaluate
 from t3d.show.video import record
 
 
-def test_a_film_shows_the_whole_episode(tmp_path: Path) -> None:
+def test_a_video_shows_the_complete_episode(tmp_path: Path) -> None:
     agent = t3d.T3D(3, [-2], [2])
     config = t3d.Config(max_episode_steps=30)
     (mp4, gif), total = record(
-        agent.select_action, EnvMaker("Pendulum-v1", config), tmp_path / "film", seed=3
+        agent.select_action, EnvMaker("Pendulum-v1", config), tmp_path / "video", seed=3
     )
     assert imageio_ffmpeg.count_frames_and_secs(str(mp4))[0] == 31
     with Image.open(gif) as pictures:
@@ -39,12 +39,12 @@ def test_without_the_extra_it_says_what_to_install(
     monkeypatch.setitem(sys.modules, module, None)  # as if it were not installed
     policy = t3d.T3D(3, [-2], [2]).select_action
     with pytest.raises(t3d.T3DError, match=rf"pip install 't3d\[{extra}\]'"):
-        record(policy, EnvMaker("Pendulum-v1", t3d.Config()), tmp_path / "film")
+        record(policy, EnvMaker("Pendulum-v1", t3d.Config()), tmp_path / "video")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_environment_without_pictures_is_refused(tmp_path: Path) -> None:
     agent = t3d.T3D(3, [-1, -1], [1, 1])
     with pytest.raises(t3d.T3DError, match=r"cannot be made with \{'render_mode'"):
-        record(agent.select_action, EnvMaker(broken_envs.Calm, t3d.Config()), tmp_path / "film")
+        record(agent.select_action, EnvMaker(broken_envs.Calm, t3d.Config()), tmp_path / "video")
     assert list(tmp_path.iterdir()) == []

@@ -1,26 +1,21 @@
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
-import time
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import t3d
+from helpers.commands import TINY_FLAGS, wait_for_step
 from helpers.runs import TINY, metrics_without_time, read_json, same_bits, t3d_process
-from t3d.cli.main import main
+from t3d.cli import say
+from t3d.cli.main import COMMANDS, main
 from t3d.run.folder import RunFolder
-
-TINY_FLAGS = [
-    part
-    for knob, value in TINY.items()
-    for part in (
-        f"--{knob.replace('_', '-')}",
-        *(map(str, value) if isinstance(value, tuple) else [str(value)]),
-    )
-]
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +49,7 @@ def test_train_says_the_score_the_files_and_what_next(
     assert knobs["hidden"] == [8, 8]
 
 
-def test_train_with_seeds_trains_them_side_by_side(
+def test_train_with_seeds_trains_them_in_parallel(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["train", "Pendulum-v1", *TINY_FLAGS, "--seed", "3"]
@@ -96,7 +91,7 @@ def test_compare_prints_a_table_or_json_and_keeps_both_with_a_picture(
     t3d.train("Pendulum-v1", run=other, quiet=True, **(TINY | {"tau": 0.5, "seed": 1}))
     assert main(["compare", f"mine={run}", "other"]) == 0
     said = capsys.readouterr().out.splitlines()
-    assert any(line.startswith("other against mine: not told apart") for line in said)
+    assert any(line.startswith("other against mine: not significantly different") for line in said)
     assert said[-3:] == ["runs/compare.png", "runs/compare.svg", "runs/compare.json"]
     assert main(["compare", f"mine={run}", "other", "--json", "--out", "it"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -118,29 +113,39 @@ def test_presets_lists_all_with_reasons(capsys: pytest.CaptureFixture[str]) -> N
         assert word in said
 
 
-def test_help_lists_every_knob_with_its_range_and_the_presets_default(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main(["train", "Pendulum-v1", "--help"])
-    assert stop.value.code == 0
-    said = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    for knob in TINY:
-        assert f"--{knob.replace('_', '-')} " in said
-    assert "those of preset Pendulum-v1" in said
-    assert (
-        "share of the model in each target update (above 0 and at most 1) (default: 0.01)" in said
-    )
-
-
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"t3d {t3d.__version__}\n"
     assert main([]) == 0
     said = capsys.readouterr().out
-    commands = ("train", "tune", "resume", "eval", "record", "plot", "compare", "check", "presets")
-    for command in commands:
+    for command in COMMANDS:
         assert f"\n  {command} " in said
+
+
+def test_python_dash_m_is_the_command(tmp_path: Path) -> None:
+    words = ["train", *TINY_FLAGS, "--steps", "10", "--run", "run", "--no-video"]
+    done = subprocess.run(
+        [sys.executable, "-m", "t3d", *words], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    # What the run records can be typed again, whatever it was started by.
+    assert RunFolder(tmp_path / "run").about()["command"] == shlex.join(["t3d", *words])
+    refused = subprocess.run([sys.executable, "-m", "t3d", "trian"], capture_output=True, text=True)
+    assert refused.returncode == 2
+    assert refused.stderr == "t3d: no command is called 'trian'; did you mean 'train'?\n"
+
+
+def test_what_to_type_next_works_without_t3d_on_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["/elsewhere/pytest"])
+    assert say.t3d() == "t3d"
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr("sys.argv", [str(tmp_path / ".venv/bin/t3d")])
+    assert say.t3d() == ".venv/bin/t3d"
+    monkeypatch.setattr("sys.argv", ["t3d"])  # as __main__ sets it
+    assert say.t3d() == f"{Path(sys.executable).name} -m t3d"
 
 
 @pytest.mark.parametrize(
@@ -156,10 +161,10 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         ("train nowhere:Env-v0", "no module 'nowhere'"),
         ("train --tua 0.1", "train has no option '--tua'; did you mean '--tau'?"),
         ("train --tau 7", "tau is 7.0; expected a number above 0 and at most 1"),
-        ("train --tau much", "--tau: could not convert string to float: 'much'"),
-        ("train --steps 1.5", "--steps"),
-        ("train --hidden", "hidden is (); expected one or more whole numbers"),
-        ("train --engine warp", "invalid choice 'warp' for argument '--engine'"),
+        ("train --tau much", "tau is 'much'; expected a number above 0 and at most 1"),
+        ("train --steps 1.5", "steps is 1.5; expected a whole number at least 1"),
+        ("train --hidden", "hidden is []; expected one or more whole numbers"),
+        ("train --engine warp", "engine is 'warp'; expected one of: auto, reference, fused"),
         ("train --preset papr-2018", "no preset is called 'papr-2018'; did you mean 'paper-2018'"),
         ("train --device cuda:9", "device 'cuda:9' cannot be used"),
         ("train --device gpu", "device 'gpu' cannot be used"),
@@ -172,36 +177,44 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         ("tune --trials 0", "trials is 0; expected at least 1"),
         ("tune --search tua", "tua is no knob; did you mean 'tau'?"),
         ("tune --search seed", "seed has no range to search; expected some of: "),
-        ("tune --search tau --tau 0.1", "tau is typed and so fixed"),
-        ("tune --search learning-rate --learning-rate=1", "learning_rate is typed and so fixed"),
+        ("tune --search tau --tau 0.1", "tau has a fixed value; leave out --tau"),
+        ("tune --search learning-rate --learning-rate=1", "learning_rate has a fixed value"),
         ("tune --storage nonsense", "the storage nonsense cannot be used: Could not parse"),
         ("tune --storage sqlite:////no/where.db", "cannot be used: unable to open database file"),
         ("tune --out /proc/no/tune", "/proc/no/tune cannot be written"),
-        ("tune --out RUN", "exists and is not of a search; choose another with --out"),
+        ("tune --out RUN", "exists and is not the folder of a search; choose another with --out"),
         ("tune --device gpu", "device 'gpu' cannot be used"),
+        ("resume RUN --steps many", "--steps is 'many'; expected a whole number (t3d resume --h"),
+        (
+            "resume RUN --steps 99 --threads 9999",
+            "threads is 9999; expected a whole number at least 0 and",
+        ),
         ("resume nowhere", "no run folder at nowhere"),
-        ("resume", "RUN"),
+        ("resume", "resume needs a run folder: t3d resume RUN"),
         ("eval nowhere", "no run folder at nowhere"),
         ("eval .", ". is not a run folder: it has no config.json"),
         ("eval RUN --episodes 0", "episodes is 0; expected at least 1"),
         ("eval RUN --seed -1", "seed is -1; expected at least 0"),
-        ("eval RUN --agent worst", "invalid choice 'worst'"),
+        (
+            "eval RUN --agent worst",
+            "--agent is 'worst'; expected one of: best, last (t3d eval --help)",
+        ),
         ("record nowhere", "no run folder at nowhere"),
         ("record RUN --out /proc/no/film", "cannot be written"),
-        ("plot", "plot needs at least one run folder"),
+        ("plot", "plot needs one or more run folders: t3d plot RUN [RUN ...]"),
         ("plot nowhere", "no run folder at nowhere"),
         ("plot RUN --out /proc/no/curve", "cannot be written"),
-        ("compare", "compare needs a folder of runs, or several"),
+        ("compare", "compare needs folders of runs, runs, or LABEL=FOLDER: t3d compare GROUP"),
         ("compare nowhere RUN", "no folder at nowhere"),
         ("compare RUN", "have one setting; give a second group to compare with"),
         ("compare RUN RUN", "is given twice"),
-        ("check", "RUN"),
+        ("check", "check needs a run folder: t3d check RUN"),
         ("check nowhere", "no run folder at nowhere"),
         ("check .", ". is not a run folder: it has no config.json"),
-        ("check RUN", "max_episode_steps is 15, the known runs' is 0: its steps and returns"),
+        ("check RUN", "max_episode_steps is 15, the known runs have 0: its steps and returns"),
         ("check RUN RUN", "' is one argument too many (t3d check --help)"),
         ("train --seeds 0", "seeds is 0; expected at least 1"),
-        ("sweep", "sweep needs a TOML file, a sweep's folder or environments"),
+        ("sweep", "sweep needs a TOML file, the folder of a sweep, or environments: t3d sweep"),
         ("sweep nowhere.toml", "nowhere.toml cannot be read: No such file"),
         ("sweep RUN", "is not the folder of a sweep: it has no sweep.json"),
         ("sweep Pendlum-v1", "did you mean 'Pendulum-v1'?"),
@@ -211,8 +224,8 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         ("sweep Pendulum-v1 --set tau", "--set 'tau'; expected KNOB=VALUE"),
         ("sweep Pendulum-v1 --set tau=0.1,7", "tau is 7; expected a number above 0"),
         ("sweep Pendulum-v1 --set device=cuda:9", "device 'cuda:9' cannot be used"),
-        ("sweep Pendulum-v1 --seeds 0", "seeds is 0; expected how many, at least 1"),
-        ("sweep Pendulum-v1 --seeds 5,5", "seeds is [5, 5]: one is there twice"),
+        ("sweep Pendulum-v1 --seeds 0", "seeds is 0; expected their number, at least 1"),
+        ("sweep Pendulum-v1 --seeds 5,5", "seeds is [5, 5]; expected each seed once"),
         ("sweep Pendulum-v1 --jobs 0", "jobs is 0; expected at least 1"),
         ("sweep RUN --seeds 2", "says what to sweep; leave out --seeds"),
         ("sweep Pendulum-v1 --ray nowhere", "no Ray cluster at nowhere: Invalid address"),
@@ -281,17 +294,6 @@ def test_a_reader_that_leaves_does_not_end_the_run(tmp_path: Path) -> None:
     assert t3d.inspect(tmp_path / "run")["step"] == 60
 
 
-def wait_for_step(run: Path, step: int, trainer: "subprocess.Popen[str]") -> None:
-    """Until the run has logged that step; a trainer that ends before is a failure."""
-    folder = RunFolder(run)
-    while not folder.metrics_path.exists():
-        assert trainer.poll() is None, trainer.communicate()
-        time.sleep(0.01)
-    while not any(r["step"] >= step for r in folder.metrics("train")):
-        assert trainer.poll() is None, trainer.communicate()
-        time.sleep(0.01)
-
-
 @pytest.mark.parametrize(
     ("sent", "code", "more"),
     [
@@ -307,7 +309,7 @@ def wait_for_step(run: Path, step: int, trainer: "subprocess.Popen[str]") -> Non
         ),
     ],
 )
-def test_a_signal_saves_and_the_run_goes_on_to_the_same_end(
+def test_a_signal_saves_and_the_run_resumes_to_the_same_end(
     tmp_path: Path, sent: signal.Signals, code: int, more: list[str]
 ) -> None:
     flags = [*TINY_FLAGS, *more, "--steps", "1500", "--no-video", "--checkpoint-every", "0"]
@@ -317,7 +319,7 @@ def test_a_signal_saves_and_the_run_goes_on_to_the_same_end(
     trainer.send_signal(sent)
     out, err = trainer.communicate(timeout=300)
     assert trainer.returncode == code, err
-    assert f"Stopped and saved. Go on with: t3d resume {run}" in out
+    assert f"Stopped and saved. Resume with: t3d resume {run}" in out
     assert err == ""
     stopped_at = RunFolder(run).newest_checkpoint()
     assert stopped_at is not None
@@ -330,18 +332,20 @@ def test_a_signal_saves_and_the_run_goes_on_to_the_same_end(
     assert metrics_without_time(run) == metrics_without_time(whole)
 
 
-def test_a_run_that_was_stopped_before_its_score_has_it_by_resume(
+def test_a_run_that_was_stopped_before_its_score_gets_it_by_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
 
-    def stopped(run: Path) -> None:
+    def stopped(run: Path, **_: Any) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("t3d.run.agents.evaluate", stopped)
+        patched.setattr("t3d.run.finish.evaluate", stopped)
         assert main(["train", *TINY_FLAGS, "--run", str(run), "--no-video"]) == 130
-    assert f"only its score was stopped. Have it with: t3d resume {run}" in capsys.readouterr().out
+    assert (
+        f"scoring was interrupted. To score the agent: t3d resume {run}" in capsys.readouterr().out
+    )
     assert RunFolder(run).score() is None
     before = t3d.inspect(run)["digest"]
 
@@ -351,3 +355,23 @@ def test_a_run_that_was_stopped_before_its_score_has_it_by_resume(
     assert t3d.inspect(run)["digest"] == before
     assert main(["resume", str(run), "--no-video"]) == 2
     assert "is finished at step 60; go further with --steps 120" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("engine", "bit_exact"), [("fused", True), ("reference", False)])
+def test_resume_takes_another_number_of_threads(
+    tmp_path: Path, engine: str, bit_exact: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The fused engine gives the same bits with any number; of the reference, the run says so."""
+    short, whole = tmp_path / "short", tmp_path / "whole"
+    knobs = TINY | {"engine": engine}
+    t3d.train("Pendulum-v1", run=short, quiet=True, **(knobs | {"steps": 40}))
+    resumed = ["resume", str(short), "--steps", "60", "--threads", "2", "--no-video"]
+    assert main(resumed) == 0
+    assert RunFolder(short).config().threads == 2
+    assert t3d.inspect(short)["bit_exact"] is bit_exact
+    said = capsys.readouterr().out
+    if bit_exact:
+        t3d.train("Pendulum-v1", run=whole, quiet=True, **knobs)
+        assert same_bits(short, whole)
+    else:
+        assert "threads was 1, is 2: from here on not bit for bit" in said

@@ -5,7 +5,8 @@
     ├── CannotWrite           a file or folder cannot be written
     └── RunFailed             training cannot go on; what was learned is saved
         ├── Diverged          the agent's numbers are no longer finite
-        └── BrokenEnvironment an environment broke Gymnasium's rules, or raised
+        ├── BrokenEnvironment an environment broke Gymnasium's rules, or raised
+        └── BrokenWatcher     a watcher raised
 
 The command line prints the message without a traceback and exits with code 2.
 """
@@ -33,3 +34,7 @@ class Diverged(RunFailed):
 
 class BrokenEnvironment(RunFailed):
     """An environment failed while it played."""
+
+
+class BrokenWatcher(RunFailed):
+    """A watcher raised; its own error is the `__cause__`."""

@@ -118,11 +118,7 @@ class Header(NamedTuple):
 
     shapes: dict[str, tuple[int, ...]]
     metadata: dict[str, str]
-
-    @property
-    def numbers(self) -> int:
-        """How many numbers all arrays have together."""
-        return sum(math.prod(shape) for shape in self.shapes.values())
+    dtypes: dict[str, str]  # by safetensors' names: F32, I64 ...
 
 
 def header(path: Path) -> Header:
@@ -135,18 +131,18 @@ def header(path: Path) -> Header:
                 raise ValueError(f"its header claims {length:,} bytes")
             said = json.loads(file.read(length))
         metadata = said.pop("__metadata__", {})
-        shapes, total = {}, 0
+        shapes, dtypes, total = {}, {}, 0
         for name, entry in said.items():
             shape = tuple(entry["shape"])
             if not all(isinstance(n, int) and n >= 0 for n in shape):
                 raise ValueError(f"{name} has shape {shape}")
-            shapes[name] = shape
+            shapes[name], dtypes[name] = shape, entry["dtype"]
             total += math.prod(shape) * _WIDTHS[entry["dtype"]]
         if total != size - 8 - length:
             raise ValueError(f"it claims {total:,} bytes of numbers and has {size - 8 - length:,}")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadInput(f"{path} is not a safetensors file of T3D: {error}") from error
-    return Header(shapes, metadata)
+    return Header(shapes, metadata, dtypes)
 
 
 def need_room(path: Path, needed: int, what: str) -> None:

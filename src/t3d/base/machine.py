@@ -1,8 +1,14 @@
-"""What this machine has left."""
+"""What this machine has: memory, cores, devices."""
 
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from t3d.base.errors import BadInput
+
+if TYPE_CHECKING:
+    import torch
 
 
 def available_memory() -> int | None:
@@ -29,3 +35,16 @@ def cores() -> int:
         return max(1, min(allowed, int(quota) // int(period)))
     except (OSError, ValueError):
         return allowed
+
+
+def usable_device(name: str) -> "torch.device":
+    """A device of PyTorch, if this machine has it."""
+    import torch  # takes a second, and not every command needs it
+
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise BadInput(f"device {name!r} cannot be used: {reason}; cpu always can") from error
+    return device

@@ -1,5 +1,7 @@
 """Small helpers for text that people read."""
 
+import os
+import traceback
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -8,3 +10,15 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     """`; did you mean 'tau'?` if one of `names` is close, else nothing."""
     near = get_close_matches(name, list(names), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def one_line(error: BaseException) -> str:
+    """An exception's message without line breaks."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def blame(error: BaseException) -> str:
+    """An exception of the user's own code in one line, with the place it came from."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{os.path.basename(place.filename)}:{place.lineno}"
+    return f"{type(error).__name__}: {one_line(error)} ({where})"

@@ -1,47 +1,140 @@
-"""Which engine learns: the page that people read, or the same fused for the CPU."""
+"""Which agent learns: TD3 on one of two engines, or a class of the user's own."""
 
-from typing import Literal
+import dataclasses
+import sys
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import torch
+from numpy.typing import ArrayLike
 
-from t3d.base.errors import BadInput
+from t3d.base.errors import BadInput, T3DError
+from t3d.base.imports import import_callable, member, name_of
 from t3d.base.observation import Layout
+from t3d.base.text import blame, did_you_mean
 from t3d.config import Config
-from t3d.learn.t3d import T3D
+from t3d.learn.agent import Agent
+from t3d.learn.networks import body_name
 
-Engine = Literal["reference", "fused"]
+AgentSource: TypeAlias = str | type[Agent]  # t3d, module:Class, or a class
 
 
-def engine_for(config: Config, layout: Layout | None = None) -> tuple[Engine, str]:
-    """The engine that a config asks for, and, if it is not the fast one for all that, why."""
-    if config.engine == "reference":
-        return "reference", ""
-    if layout and layout.images:
-        why = "fused has no convolutions for images"
-    elif config.device.partition(":")[0] != "cpu":
-        why = f"fused runs on the CPU, not on {config.device}"
-    else:
-        try:
-            import numba  # noqa: F401
+def _fused() -> type[Agent]:
+    from t3d.learn.fused.agent import FusedT3D  # imports numba
 
-            return "fused", ""
-        except ImportError as error:  # not there, or not made for this Python or NumPy
-            why = f"fused needs numba: {error}"
+    return FusedT3D
+
+
+def _reference() -> type[Agent]:
+    from t3d.learn.t3d import T3D
+
+    return T3D
+
+
+# The engines of the agent t3d, the fastest first.
+ENGINES: dict[str, Callable[[], type[Agent]]] = {"fused": _fused, "reference": _reference}
+
+
+def agent_class(
+    config: Config, layout: Layout | None = None, *, fallback: bool = False
+) -> tuple[type[Agent], str]:
+    """The class of a config's agent, and why it is not on a faster engine.
+
+    With `fallback`, an engine that cannot be used here gives way to the reference: any engine can
+    read any agent.
+    """
+    own = find_agent(config.agent)
+    engines = ENGINES if own is None else ENGINES | {own.engine: lambda: own}
+    config = dataclasses.replace(config, agent=own.agent_id if own else "t3d")
+    reasons: list[str] = []
+    for name, engine in engines.items():
+        if config.engine in ("auto", name) or (fallback and reasons):
+            try:
+                kind = engine()
+                why_not = kind.why_not(config, layout)
+            except ImportError as error:  # not there, or not made for this Python or NumPy
+                why_not = f"{name} needs numba: {error}"
+            if not why_not:
+                return kind, "; ".join(reasons)
+            reasons.append(why_not)
     if config.engine == "fused":
-        raise BadInput(f"engine {why}; take --engine reference")
-    return "reference", why
+        raise BadInput(f"engine {reasons[0]}; use --engine reference")
+    raise BadInput(f"agent {config.agent} cannot be used: {reasons[-1]}")
+
+
+def make_agent(
+    config: Config,
+    layout: Layout,
+    low: ArrayLike,
+    high: ArrayLike,
+    agent: AgentSource | None = None,
+) -> tuple[Agent, str]:
+    """An untrained agent for a config, and why it is not on a faster engine.
+
+    `agent` replaces `config.agent`. The config of the result says what it became.
+    """
+    if agent is not None:
+        config = dataclasses.replace(config, agent=agent_name(agent))
+    kind, why = agent_class(config, layout)
+    config = dataclasses.replace(config, engine=kind.engine)
+    try:
+        return kind(layout, low, high, config), why
+    except (T3DError, MemoryError):
+        raise
+    except Exception as error:
+        own = config.agent if kind.agent_id != "t3d" else config.body
+        if own == "mlp":
+            raise
+        raise BadInput(f"{own} cannot build an agent: {blame(error)}") from error
+
+
+def find_agent(name: str, *, importing: bool = True) -> type[Agent] | None:
+    """The user's own class that the knob `agent` names; None for t3d.
+
+    With `importing=False` nothing is imported: the class must be there already.
+    """
+    if name == "t3d":
+        return None
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        hint = did_you_mean(name, ["t3d"]) or "; your own goes as module:Class"
+        raise BadInput(f"no agent is called {name!r}{hint}")
+    kind = _passed.get(name) or member(sys.modules.get(module), attribute)
+    if kind is None:
+        if not importing:
+            advice = "import its module first, or pass its class as agent"
+            raise BadInput(f"agent {name!r} is not imported here; {advice}")
+        kind = import_callable(name, "agent", "agent")
+    kind = _checked(kind)
+    return None if kind.agent_id == "t3d" else kind
+
+
+_passed: dict[str, type[Agent]] = {}  # classes that were passed from Python, by name
+
+
+def agent_name(agent: AgentSource) -> str:
+    """The name of an agent in a config; `find_agent` then finds a class that was passed here."""
+    if isinstance(agent, str):
+        return agent
+    kind = _checked(agent)
+    _passed[kind.agent_id] = kind
+    return kind.agent_id
+
+
+def _checked(kind: Any) -> type[Agent]:
+    if isinstance(kind, type) and issubclass(kind, Agent) and kind is not Agent:
+        return kind
+    what = name_of(kind) if callable(kind) else type(kind).__name__
+    raise BadInput(f"agent is {what}; expected a subclass of t3d.Agent")
+
+
+def by_name(knobs: dict[str, Any]) -> dict[str, Any]:
+    """Knobs as a config takes them: a class as `agent` and a callable as `body` by their names."""
+    names = {"agent": agent_name, "body": body_name}
+    return knobs | {knob: names[knob](knobs[knob]) for knob in names.keys() & knobs.keys()}
 
 
 def reference_threads(config: Config, layout: Layout) -> int:
     """PyTorch's threads for the reference: as asked; else 1 where more only wait for each other."""
     small = config.batch_size * max(config.hidden) ** 2 < 2**22 and not layout.images
     return config.threads or (1 if small else torch.get_num_threads())
-
-
-def agent_class(engine: Engine) -> type[T3D]:
-    """The class of an engine's agents."""
-    if engine == "reference":
-        return T3D
-    from t3d.learn.fused.agent import FusedT3D
-
-    return FusedT3D

@@ -2,114 +2,91 @@
 
 import itertools
 import math
+from collections.abc import Callable
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from t3d.base.observation import Image, Layout
+from t3d.base.errors import BadInput
+from t3d.base.imports import import_callable, name_of
+from t3d.base.text import did_you_mean
+
+# The body of a network: (sizes from the input to the output, random stream, precision) -> module.
+Body: TypeAlias = Callable[[tuple[int, ...], np.random.Generator, torch.dtype], nn.Module]
+Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
 
 
-def mlp(
-    sizes: tuple[int, ...], generator: np.random.Generator, dtype: torch.dtype
-) -> nn.Sequential:
-    """Linear layers with a ReLU between each two: `sizes` runs from the input to the output.
-
-    Weights and biases start uniform in +-1/sqrt(inputs), PyTorch's own start for a linear
-    layer, but drawn from the generator given and not from the global one.
-    """
+def mlp(sizes: tuple[int, ...], stream: np.random.Generator, dtype: torch.dtype) -> nn.Sequential:
+    """Linear layers with a ReLU between each two."""
     layers: list[nn.Module] = []
     for inputs, outputs in itertools.pairwise(sizes):
-        linear = nn.Linear(inputs, outputs, device="meta")  # draws nothing
-        _draw(linear, (outputs, inputs), generator, dtype)
-        layers += [linear, nn.ReLU()]
+        layers += [linear(inputs, outputs, stream, dtype), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
 
 
-class Encoder(nn.Module):
-    """Before steps 2 and 3, where states have images: what is to be seen, in a few numbers.
+def layer_norm(
+    sizes: tuple[int, ...], stream: np.random.Generator, dtype: torch.dtype
+) -> nn.Sequential:
+    """The same with a LayerNorm between each hidden layer and its ReLU."""
+    layers: list[nn.Module] = []
+    for inputs, outputs in itertools.pairwise(sizes[:-1]):
+        hidden = linear(inputs, outputs, stream, dtype)
+        layers += [hidden, nn.LayerNorm(outputs, dtype=dtype), nn.ReLU()]
+    return nn.Sequential(*layers, linear(sizes[-2], sizes[-1], stream, dtype))
 
-    Convolutions of 3 x 3 halve each image until it is small; a linear layer, a normalisation
-    and a tanh make it `features` numbers. It belongs to the critic and learns from the critic's
-    loss alone.
+
+# Bodies by name. One of the user's own is added when it is first used.
+_bodies: dict[str, Body] = {"mlp": mlp, "layer_norm": layer_norm}
+
+
+def find_body(name: str, *, importing: bool = True) -> Body:
+    """The body that the knob `body` names: mlp, layer_norm, or module:callable.
+
+    With `importing=False` nothing is imported: a name that comes from a file runs no code.
     """
-
-    SMALL = 7  # pixels
-
-    def __init__(
-        self,
-        layout: Layout,
-        channels: int,
-        features: int,
-        generator: np.random.Generator,
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
-        """Build one tower of layers for each image."""
-        super().__init__()
-        self.layout = layout
-        self.towers = nn.ModuleList()
-        for image in layout.images:
-            layers: list[nn.Module] = []
-            convolutions, left = self.plan(image, layout.frame_stack, channels)
-            for ins, outs in convolutions:
-                layers += [nn.Conv2d(ins, outs, 3, stride=2, device="meta"), nn.ReLU()]
-                _draw(layers[-2], (outs, ins, 3, 3), generator, dtype)
-            layers += [nn.Flatten(), nn.Linear(left, features, device="meta")]
-            _draw(layers[-1], (features, left), generator, dtype)
-            layers += [nn.LayerNorm(features, dtype=dtype), nn.Tanh()]
-            self.towers.append(nn.Sequential(*layers))
-
-    @classmethod
-    def plan(
-        cls, image: Image, frame_stack: int, channels: int
-    ) -> tuple[list[tuple[int, int]], int]:
-        """Channels in and out of each convolution, and how many numbers the last one leaves."""
-        ins, height, width = image.channels * frame_stack, image.height, image.width
-        convolutions = []
-        while min(height, width) > cls.SMALL:
-            convolutions.append((ins, channels))
-            ins, height, width = channels, (height - 1) // 2, (width - 1) // 2
-        return convolutions, ins * height * width
-
-    @classmethod
-    def shapes(cls, layout: Layout, channels: int, features: int) -> list[tuple[int, ...]]:
-        """The shapes of all of its parameters."""
-        found: list[tuple[int, ...]] = []
-        for image in layout.images:
-            convolutions, left = cls.plan(image, layout.frame_stack, channels)
-            for ins, outs in convolutions:
-                found += [(outs, ins, 3, 3), (outs,)]
-            found += [(features, left), (features,), (features,), (features,)]
-        return found
-
-    def forward(self, rows: Tensor) -> Tensor:
-        """(batch, bytes of the stacked images) -> (batch, features of all images)."""
-        frames = rows.reshape(len(rows), self.layout.frame_stack, -1)
-        seen, start = [], 0
-        for image, tower in zip(self.layout.images, self.towers):
-            end = start + math.prod(image)
-            pixels = frames[:, :, start:end].reshape(len(rows), -1, image.height, image.width)
-            kind = next(tower.parameters()).dtype
-            # From bytes to numbers in the order that convolutions like, in one pass.
-            numbers = pixels.to(kind, memory_format=torch.channels_last)
-            seen.append(tower(numbers.div_(255).sub_(0.5)))
-            start = end
-        return torch.cat(seen, dim=1)
+    if name in _bodies:
+        return _bodies[name]
+    if ":" not in name:
+        hint = did_you_mean(name, _bodies) or "; your own goes as module:callable"
+        raise BadInput(f"no network body is called {name!r}{hint}")
+    if not importing:
+        advice = f"call t3d.learn.networks.find_body({name!r}) first"
+        raise BadInput(f"network body {name!r} is not imported, and no file may do that; {advice}")
+    return _bodies.setdefault(name, import_callable(name, "network body", "body"))
 
 
-def _draw(
-    layer: nn.Module, shape: tuple[int, ...], generator: np.random.Generator, dtype: torch.dtype
-) -> None:
-    """Start a layer's weights and biases uniform in +-1/sqrt(inputs)."""
-    bound = 1 / math.sqrt(math.prod(shape[1:]))
-    for name, size in (("weight", shape), ("bias", shape[:1])):
-        drawn = torch.from_numpy(generator.uniform(-bound, bound, size)).to(dtype)
-        setattr(layer, name, nn.Parameter(drawn))
+def body_name(body: str | Body) -> str:
+    """The name of a body in a config; `find_body` then finds a callable that was passed here."""
+    if isinstance(body, str):
+        return body
+    if not callable(body):
+        raise BadInput(f"body is a {type(body).__name__}; expected a name or a callable")
+    name = name_of(body)
+    _bodies[name] = body
+    return name
+
+
+def linear(inputs: int, outputs: int, stream: np.random.Generator, dtype: torch.dtype) -> nn.Linear:
+    """A linear layer that starts as PyTorch's own does, but from a random stream of the run."""
+    return draw(nn.Linear(inputs, outputs, device="meta", dtype=dtype), stream)
+
+
+def draw(layer: Layer, stream: np.random.Generator) -> Layer:
+    """Start a layer's weights and biases uniform in ±1/sqrt(inputs)."""
+    if torch.get_default_device().type == "meta":  # a skeleton, which has shapes and no numbers
+        return layer
+    bound = 1 / math.sqrt(math.prod(layer.weight.shape[1:]))
+    for name, parameter in list(layer.named_parameters()):
+        values = torch.from_numpy(stream.uniform(-bound, bound, parameter.shape))
+        setattr(layer, name, nn.Parameter(values.to(parameter.dtype)))
+    return layer
 
 
 class _Bounds(nn.Module):
-    """The action range: its middle and its half-width per dimension, so it may be lopsided."""
+    """The middle and the half-width of each action dimension's range."""
 
     middle: Tensor
     max_action: Tensor
@@ -136,10 +113,11 @@ class Actor(_Bounds):
         hidden: tuple[int, ...],
         generator: np.random.Generator,
         dtype: torch.dtype = torch.float32,
+        body: Body = mlp,
     ) -> None:
         """Build the network for actions between `low` and `high`."""
         super().__init__(low, high, dtype)
-        self.layers = mlp((state_dim, *hidden, len(self.middle)), generator, dtype)
+        self.layers = body((state_dim, *hidden, len(self.middle)), generator, dtype)
 
     def forward(self, state: Tensor) -> Tensor:
         """(batch, state_dim) -> (batch, action_dim), in the environment's units."""
@@ -154,7 +132,7 @@ class Critic(_Bounds):
     sees the same numbers whatever units the environment uses.
     """
 
-    encoder: Encoder  # where states have images
+    encoder: nn.Module  # for images only: see perception.py
 
     def __init__(
         self,
@@ -164,12 +142,13 @@ class Critic(_Bounds):
         hidden: tuple[int, ...],
         generator: np.random.Generator,
         dtype: torch.dtype = torch.float32,
+        body: Body = mlp,
     ) -> None:
         """Build both twins; they start from different weights."""
         super().__init__(low, high, dtype)
         sizes = (state_dim + len(self.middle), *hidden, 1)
-        self.twin1 = mlp(sizes, generator, dtype)
-        self.twin2 = mlp(sizes, generator, dtype)
+        self.twin1 = body(sizes, generator, dtype)
+        self.twin2 = body(sizes, generator, dtype)
 
     def _inputs(self, state: Tensor, action: Tensor) -> Tensor:
         return torch.cat([state, (action - self.middle) / self.max_action], dim=1)

@@ -6,64 +6,65 @@ from torch import Tensor
 
 from t3d.base.numbers import Array
 
-_MOST = 10.0  # deviations from the mean; what is farther out counts as this far
+_LIMIT = 10.0  # deviations from the mean; a state farther out is clipped to this
 
 
 class Normalizer:
-    """The mean and the deviation of all states so far, and states seen through them.
+    """The running mean and deviation of all states, and states normalised by them.
 
-    Untouched, it leaves every number as it is, to the bit. The memory keeps states as they came:
-    each batch is seen through what is known by then.
+    Before its first update it leaves every number as it is, to the bit. The memory keeps states
+    as they came: each batch is normalised by the statistics of its moment.
     """
 
     def __init__(self, size: int, dtype: torch.dtype = torch.float32) -> None:
         self.count = 0
-        self.mean = np.zeros(size)
-        self.squares = np.zeros(size)  # the sum of squared distances from the mean
-        # What is done with a state: (state - shift) * scale, cut off at +-most.
+        self.mean = torch.zeros(size, dtype=torch.float64)
+        self.squares = torch.zeros(size, dtype=torch.float64)  # summed distances from the mean
+        # A state is normalised as (state - shift) * scale, clipped to ±limit.
         self.shift = torch.zeros(size, dtype=dtype)
         self.scale = torch.ones(size, dtype=dtype)
-        self.most = torch.full((size,), torch.inf, dtype=dtype)
+        self.limit = torch.full((size,), torch.inf, dtype=dtype)
 
     def update(self, states: Array) -> None:
-        """Take some more states into account: Chan, Golub and LeVeque's sum of two samples."""
+        """Add states to the statistics, by Chan, Golub and LeVeque's formula for two samples."""
         count = self.count + len(states)
         rows = states.astype(np.float64)
         mean = rows.mean(axis=0)
-        apart = mean - self.mean
-        self.squares += ((rows - mean) ** 2).sum(axis=0)
-        self.squares += apart**2 * (self.count * len(states) / count)
-        self.mean += apart * (len(states) / count)
+        total_mean, squares = self.mean.numpy(), self.squares.numpy()  # views
+        distance = mean - total_mean
+        squares += ((rows - mean) ** 2).sum(axis=0)
+        squares += distance**2 * (self.count * len(states) / count)
+        total_mean += distance * (len(states) / count)
         self.count = count
-        self._take_effect()
+        self._apply()
 
-    def _take_effect(self) -> None:
-        # One that has never changed is left at 0, and one that hardly does is not blown up.
-        deviation = np.sqrt(self.squares / max(1, self.count) + 1e-8)
-        self.shift.copy_(torch.from_numpy(self.mean))
+    def _apply(self) -> None:
+        """Normalise by the present statistics from now on."""
+        # The small term: a number that never changes becomes 0, one that hardly does stays small.
+        deviation = np.sqrt(self.squares.numpy() / max(1, self.count) + 1e-8)
+        self.shift.copy_(self.mean)
         self.scale.copy_(torch.from_numpy(1 / deviation))
-        self.most.fill_(_MOST)
+        self.limit.fill_(_LIMIT)
 
     def __call__(self, states: Tensor) -> Tensor:
-        """States as the networks see them."""
-        shift, scale, most = (
-            field.to(states.device) for field in (self.shift, self.scale, self.most)
+        """States as the networks take them."""
+        shift, scale, limit = (
+            field.to(states.device) for field in (self.shift, self.scale, self.limit)
         )
-        return ((states - shift) * scale).clamp(-most, most)
+        return ((states - shift) * scale).clamp(-limit, limit)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """All that it knows."""
-        known = {"count": np.array(self.count), "mean": self.mean, "squares": self.squares}
-        return {name: torch.from_numpy(value) for name, value in known.items()}
+        """The statistics by name."""
+        return {"count": torch.tensor(self.count), "mean": self.mean, "squares": self.squares}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Know what `state_dict` told."""
+        """Take over the statistics that `state_dict` gave."""
         self.count = int(state["count"])
-        self.mean = state["mean"].cpu().numpy().copy()
-        self.squares = state["squares"].cpu().numpy().copy()
+        self.mean.copy_(state["mean"])
+        self.squares.copy_(state["squares"])
         if self.count:
-            self._take_effect()
+            self._apply()
         else:
             self.shift.zero_()
             self.scale.fill_(1)
-            self.most.fill_(torch.inf)
+            self.limit.fill_(torch.inf)

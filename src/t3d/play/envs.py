@@ -1,9 +1,7 @@
 """One environment: made, checked, and guarded."""
 
-import importlib
 import os
 import sys
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,12 +11,14 @@ import gymnasium as gym
 import numpy as np
 
 from t3d.base.errors import BadInput, BrokenEnvironment, T3DError
+from t3d.base.imports import import_module_of, member, name_of
 from t3d.base.numbers import Array, as_floats
 from t3d.base.observation import Layout
-from t3d.base.text import did_you_mean
+from t3d.base.text import blame as blame
+from t3d.base.text import did_you_mean, one_line
 from t3d.config import Config
 from t3d.play.observe import Observer
-from t3d.play.pooled import PooledEnv
+from t3d.play.pooled import PooledEnv, can_render
 
 # A Gymnasium id, module:EnvId, module:callable, or a callable that makes an environment.
 EnvSource: TypeAlias = str | Callable[[], gym.Env[Any, Any]]
@@ -33,23 +33,21 @@ def env_name(source: EnvSource) -> str:
     if not callable(source):
         expected = "an environment's name, or a callable that makes one: lambda: env"
         raise BadInput(f"env is a {type(source).__name__}; expected {expected}")
-    # What has no name of its own, such as a partial, gets one that cannot be looked up.
-    name = getattr(source, "__qualname__", f"<{type(source).__name__}>")
-    return f"{getattr(source, '__module__', '?')}:{name}"
+    return name_of(source)
 
 
 def _rendered(env: gym.Env[Any, Any], name: str) -> gym.Env[Any, Any]:
-    """An environment that shows pictures of itself, and nothing else."""
+    """The same environment with rendered images as its observations."""
     try:
         return gym.wrappers.AddRenderObservation(env)
     except gym.error.DependencyNotInstalled as error:
         raise BadInput(missing_extra(name, error)) from error
-    except Exception as error:  # whatever a graphics driver comes up with
+    except Exception as error:  # whatever a graphics driver raises
         raise BadInput(f"environment {name!r} cannot be rendered: {blame(error)}") from error
 
 
 def draw_without_a_screen() -> None:
-    """Tell pygame and MuJoCo to, unless there is a screen or someone chose otherwise."""
+    """Have pygame and MuJoCo render off screen, unless there is a screen or the user chose."""
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     if sys.platform == "linux" and not ("DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ):
         os.environ.setdefault("MUJOCO_GL", "egl")
@@ -58,7 +56,7 @@ def draw_without_a_screen() -> None:
 def _create(source: EnvSource, name: str, render_mode: str | None) -> gym.Env[Any, Any]:
     if render_mode:
         draw_without_a_screen()
-    # An environment that cannot be rendered need not know the word.
+    # An environment that cannot be rendered need not take the argument.
     rendering: dict[str, Any] = {"render_mode": render_mode} if render_mode else {}
     maker: Callable[..., Any] | None = source if callable(source) else _callable_in_module(source)
     try:
@@ -74,7 +72,7 @@ def _create(source: EnvSource, name: str, render_mode: str | None) -> gym.Env[An
         ) from error
     except gym.error.Error as error:
         if name in gym.registry:
-            raise BadInput(f"environment {name!r} cannot be made: {_one_line(error)}") from error
+            raise BadInput(f"environment {name!r} cannot be made: {one_line(error)}") from error
         near = did_you_mean(name, gym.registry)
         advice = near or "; your own goes as module:EnvId or module:callable"
         raise BadInput(f"no environment is called {name!r}{advice}") from error
@@ -84,34 +82,20 @@ def _create(source: EnvSource, name: str, render_mode: str | None) -> gym.Env[An
         advice = f" with {rendering}" if rendering else ""
         raise BadInput(f"environment {name!r} cannot be made{advice}: {blame(error)}") from error
     if not isinstance(env, gym.Env):
-        made = type(env).__name__
-        raise BadInput(f"{name!r} made a {made}; expected a gymnasium.Env")
+        kind = type(env).__name__
+        raise BadInput(f"{name!r} made a {kind}; expected a gymnasium.Env")
     return env
 
 
 def _callable_in_module(source: str) -> Callable[..., Any] | None:
     """What `module:name` names, if it is a callable; None if Gymnasium is to look it up."""
     module_name, colon, attribute = source.partition(":")
-    main = sys.modules["__main__"]
     if not colon:
         return None
-    if "<" in attribute or (module_name == "__main__" and not hasattr(main, attribute)):
-        advice = "from Python, pass the callable itself as env"
-        raise BadInput(f"environment {source!r} was a callable that cannot be imported; {advice}")
-    if os.getcwd() not in sys.path:  # a command, unlike `python`, does not look here by itself
-        sys.path.insert(0, os.getcwd())
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        where = f"looked in {os.getcwd()} and the installed packages"
-        raise BadInput(f"no module {error.name!r} for environment {source!r}; {where}") from error
-    except (Exception, SystemExit) as error:
-        raise BadInput(f"module {module_name!r} cannot be imported: {blame(error)}") from error
-    found: Any = module
-    for part in attribute.split("."):
-        found = getattr(found, part, None)
-    if callable(found):
-        return cast(Callable[..., Any], found)
+    module = import_module_of(source, "environment", "env")
+    maker = member(module, attribute)
+    if callable(maker):
+        return cast(Callable[..., Any], maker)
     if attribute not in gym.registry:
         names = [key for key, value in vars(module).items() if callable(value)] + list(gym.registry)
         advice = did_you_mean(attribute, names)
@@ -120,24 +104,13 @@ def _callable_in_module(source: str) -> Callable[..., Any] | None:
 
 
 def missing_extra(name: str, error: gym.error.DependencyNotInstalled) -> str:
-    """What to install, for an environment that Gymnasium says needs more."""
+    """The error for an environment whose packages are not installed."""
     text = str(error).lower()
     extras = {"mujoco": "mujoco", "box2d": "box2d", "pygame": "classic"}
     extra = next((extra for word, extra in extras.items() if word in text), None)
     if extra is None:
-        return f"environment {name!r} needs a package that is not installed: {_one_line(error)}"
+        return f"environment {name!r} needs a package that is not installed: {one_line(error)}"
     return f"environment {name!r} needs an extra: pip install 't3d[{extra}]'"
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
-
-
-def blame(error: BaseException) -> str:
-    """An exception of the environment's own code in one line, with the place it came from."""
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    where = f"{os.path.basename(place.filename)}:{place.lineno}"
-    return f"{type(error).__name__}: {_one_line(error)} ({where})"
 
 
 def _check_spaces(env: gym.Env[Any, Any], name: str) -> None:
@@ -162,9 +135,9 @@ def _check_spaces(env: gym.Env[Any, Any], name: str) -> None:
 class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
     """An environment whose every answer is checked before anything learns from it.
 
-    Observations come out as rows (t3d/observation.py) of finite numbers, rewards as finite
-    floats, and actions go in inside the range. What breaks the rules is named: which environment,
-    which episode seed, which step.
+    Observations come out as rows (base/observation.py) of finite numbers, rewards as finite
+    floats, and actions go in inside the range. An error names the environment, the episode's
+    seed and the step.
     """
 
     def __init__(
@@ -220,7 +193,7 @@ class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
         """Play one action."""
         self._step += 1
         action = action.astype(self.low.dtype)  # a copy: the environment may keep or change it
-        if action.dtype != np.float32:  # then what was inside may now lie a hair outside
+        if action.dtype != np.float32:  # rounded, it may lie a hair outside of the range
             action = np.clip(action, self.low, self.high)
         try:
             answer = self.env.step(action)
@@ -229,15 +202,15 @@ class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
         if not isinstance(answer, tuple) or len(answer) != 5:
             expected = "(observation, reward, terminated, truncated, info)"
             raise self._broken(f"step() must return {expected}")
-        observation, given, terminated, truncated, _ = answer
+        observation, raw, terminated, truncated, _ = answer
         try:
-            plain = isinstance(given, (float, int))
-            reward = float(given if plain else np.asarray(given, np.float64).item())  # also [1.0]
+            plain = isinstance(raw, (float, int))
+            reward = float(raw if plain else np.asarray(raw, np.float64).item())  # also [1.0]
             ends = bool(terminated), bool(truncated)
         except (TypeError, ValueError) as error:
-            said = f"reward {given!r}, terminated {terminated!r}, truncated {truncated!r}"
+            values = f"reward {raw!r}, terminated {terminated!r}, truncated {truncated!r}"
             expected = "expected a number and two truth values"
-            raise self._broken(f"step() returned {' '.join(said.split())}; {expected}") from error
+            raise self._broken(f"step() returned {' '.join(values.split())}; {expected}") from error
         if not abs(reward) <= _LARGEST:  # so is nan
             raise self._broken(f"reward is {reward}; expected a finite number")
         return self._checked(observation), reward, *ends, {}
@@ -250,13 +223,13 @@ class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
         return observation
 
     def close(self) -> None:
-        """End the environment. One that fails to has nothing more to say about the run."""
+        """End the environment. An error in that does not matter to the run any more."""
         with suppress(Exception):
             self.env.close()
 
 
 class Spaces(NamedTuple):
-    """What environments that play side by side have in common."""
+    """What all environments of a run have in common."""
 
     layout: Layout
     low: Array
@@ -264,7 +237,7 @@ class Spaces(NamedTuple):
 
     @classmethod
     def of(cls, env: GuardedEnv) -> "Spaces":
-        """That of one of them."""
+        """Those of one environment."""
         action = env.action_space
         assert isinstance(action, gym.spaces.Box)
         return cls(env.layout, as_floats(action.low), as_floats(action.high))
@@ -288,15 +261,17 @@ class EnvMaker:
         `index` is its number among the training environments; None for evaluation.
         """
         name, config = self.name, self.config
-        if config.env_backend == "envpool" and config.pixels:
-            raise BadInput("EnvPool shows no pictures; leave out --pixels or --env-backend envpool")
+        mode = "rgb_array" if config.pixels else render_mode
+        pooled = config.env_backend == "envpool"
+        if pooled and mode and not can_render(name):
+            if config.pixels:
+                advice = "use --env-backend inline or processes, or leave out --pixels"
+                raise BadInput(f"EnvPool does not render {name!r} reliably; {advice}")
+            pooled = False  # for a video, Gymnasium's environment of this name will do
 
         def create() -> gym.Env[Any, Any]:
-            # EnvPool shows no pictures; for a video, what Gymnasium calls the same is as good.
-            if config.env_backend == "envpool" and not render_mode:
-                env: gym.Env[Any, Any] = PooledEnv(name)
-            else:
-                env = _create(self.source, name, "rgb_array" if config.pixels else render_mode)
+            env: gym.Env[Any, Any]
+            env = PooledEnv(name, mode) if pooled else _create(self.source, name, mode)
             if config.action_repeat > 1:
                 env = gym.wrappers.RepeatAction(env, config.action_repeat)
             if config.pixels:

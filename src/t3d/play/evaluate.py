@@ -1,17 +1,17 @@
-"""Noiseless episodes, apart from training."""
+"""Noiseless episodes, separate from training."""
 
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from t3d.base.errors import BadInput
+from t3d.base.numbers import Array
 from t3d.base.randomness import derived_seed
-from t3d.play.collect import Policy
 from t3d.play.envs import GuardedEnv
 
-_ENDLESS = 100_000  # steps after which we believe that an episode has no end
+Policy = Callable[[Array], Array]  # states (n, state_dim) -> actions (n, action_dim)
+_ENDLESS = 100_000  # steps after which an episode is taken to have no end
 
 
 class Score(NamedTuple):
@@ -19,7 +19,7 @@ class Score(NamedTuple):
 
     returns: list[float]
     lengths: list[int]
-    starts: list[NDArray[Any]]  # the first state of each episode
+    starts: list[Array]  # the first state of each episode
     discounted: list[float]  # the discounted return from there
     cut_off: list[float]  # the weight of what a time limit cut off, 0 where the episode terminated
 
@@ -46,8 +46,8 @@ def evaluate(
     """Play some full episodes without noise, by their numbers.
 
     Episode k is reset with a seed derived from (seed, purpose, k): the same call plays the same
-    episodes. Training picks its best agent on "evaluation" episodes; "test" episodes are ones
-    that nothing was picked on. Once `stop` says so, it breaks off and returns what it has.
+    episodes. Training picks its best agent on "evaluation" episodes; nothing is picked on
+    "test" episodes. Once `stop` says so, it returns the episodes that are finished.
     """
     score = Score([], [], [], [], [])
     for episode in episodes:
@@ -59,7 +59,7 @@ def evaluate(
                 return score
             if length == _ENDLESS:
                 advice = "set --max-episode-steps"
-                raise BadInput(f"{env.name}: an episode has {length:,} steps and goes on; {advice}")
+                raise BadInput(f"{env.name}: an episode has {length:,} steps and no end; {advice}")
             state, reward, terminated, truncated, _ = env.step(policy(state[None])[0])
             total += reward
             discounted += discount**length * reward

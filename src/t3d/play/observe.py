@@ -1,7 +1,7 @@
-"""What an environment shows, as one row of numbers: vectors joined, images made small and stacked.
+"""An observation as one row of numbers: vectors joined, images made small and stacked.
 
-The row is described in t3d/observation.py. What to do with images, the config says, and it is
-saved with the agent.
+base/observation.py describes the row. The config, which is saved with the agent, says how images
+are prepared.
 """
 
 from collections.abc import Mapping
@@ -15,8 +15,8 @@ from t3d.base.numbers import Array, all_finite, as_floats
 from t3d.base.observation import Image, Layout
 from t3d.config import Config
 
-_SMALLEST = 32  # pixels
-_CHANNELS = 16  # a stack of five colour images; a longer side is no channel
+_MIN_SIDE = 32  # pixels
+_MAX_CHANNELS = 16  # a stack of five colour images; a longer axis is no channel axis
 
 
 class _Part(NamedTuple):
@@ -30,20 +30,20 @@ class _Part(NamedTuple):
 
 
 class Observer:
-    """Turns observations of one environment into rows. Of an episode's frames, it keeps a stack."""
+    """Turns observations of one environment into rows, and stacks the frames of an episode."""
 
     def __init__(self, space: Any, name: str, config: Config) -> None:
-        """Look at a space; one that cannot be learned from is refused."""
+        """Check an observation space; one that T3D cannot learn from is refused."""
         self._grey, self._side = config.grey, config.image_size
         self.parts = _parts(space, name)
         images = [part for part in self.parts if part.image]
         if not images:
-            for knob, asked in (
+            for knob, is_set in (
                 ("grey", config.grey),
                 ("image_size", config.image_size),
                 ("frame_stack", config.frame_stack > 1),
             ):
-                if asked:
+                if is_set:
                     advice = "leave it out, or learn from rendered images with --pixels"
                     raise BadInput(f"{name!r} has no image, which {knob} is for; {advice}")
         if self._side:
@@ -59,24 +59,20 @@ class Observer:
             raise BadInput(f"{name!r} has an image{part.name} of {channels} channels; grey needs 3")
         channels = 1 if self._grey else channels
         height, width = (self._side, self._side) if self._side else (height, width)
-        if min(height, width) < _SMALLEST:
-            advice = f"expected at least {_SMALLEST}; enlarge with --image-size {_SMALLEST}"
+        if min(height, width) < _MIN_SIDE:
+            advice = f"expected at least {_MIN_SIDE}; enlarge with --image-size {_MIN_SIDE}"
             raise BadInput(f"{name!r} has an image{part.name} of {height} x {width}; {advice}")
         return Image(channels, height, width)
 
     def __call__(self, observation: Any, first: bool) -> Array:
-        """The row of an observation; `first` begins an episode. What is wrong is a ValueError."""
+        """The row of an observation, or a ValueError; `first` begins an episode."""
         if len(self.parts) == 1 and not self.layout.images:
             return _vector(self.parts[0], observation).reshape(-1)
-        given = [_pick(part, observation) for part in self.parts]
-        vectors = [
-            _vector(part, value).reshape(-1)
-            for part, value in zip(self.parts, given)
-            if not part.image
-        ]
+        values = [(part, _pick(part, observation)) for part in self.parts]
+        vectors = [_vector(part, value).reshape(-1) for part, value in values if not part.image]
         if not self.layout.images:
             return np.concatenate(vectors)
-        images = [self._image(part, v) for part, v in zip(self.parts, given) if part.image]
+        images = [self._image(part, value) for part, value in values if part.image]
         frame = np.concatenate([image.reshape(-1) for image in images])
         depth = self.layout.frame_stack
         self._frames = [frame] * depth if first else [*self._frames[1:], frame]
@@ -85,7 +81,7 @@ class Observer:
         )
 
     def _image(self, part: _Part, value: Any) -> Array:
-        """An image channel by channel, grey and small if that was asked for."""
+        """An image channel by channel; grey and resized if the config says so."""
         image = np.asarray(value)
         if image.dtype != np.uint8:
             raise ValueError(f"image{part.name} has type {image.dtype}; expected uint8")
@@ -131,10 +127,10 @@ def _part(key: str | int | None, space: Any, name: str) -> _Part:
     if bytes_ and len(shape) in (2, 3):
         part = _Part(label, key, shape, image=True, channels_first=_channels_first(shape))
         channels = _as_channels_first(part)[0]
-        if channels > _CHANNELS or (channels > 4 and channels % 3 and channels % 4):
+        if channels > _MAX_CHANNELS or (channels > 4 and channels % 3 and channels % 4):
             expected = "expected 1 to 4, or a stack of 3s or 4s, as the first or last axis"
-            said = f"images{label} of shape {shape}, {channels} channels"
-            raise BadInput(f"{name!r} has {said}; {expected}")
+            what = f"images{label} of shape {shape}, {channels} channels"
+            raise BadInput(f"{name!r} has {what}; {expected}")
         return part
     if len(shape) == 3:
         advice = "give uint8 from 0 to 255 (from 0 to 1, multiply by 255)"
@@ -146,7 +142,7 @@ def _part(key: str | int | None, space: Any, name: str) -> _Part:
 
 
 def _channels_first(shape: tuple[int, ...]) -> bool:
-    return len(shape) == 3 and shape[0] <= _CHANNELS and shape[2] > shape[0]
+    return len(shape) == 3 and shape[0] <= _MAX_CHANNELS and shape[2] > shape[0]
 
 
 def _as_channels_first(part: _Part) -> tuple[int, ...]:
@@ -184,8 +180,8 @@ def _vector(part: _Part, value: Any) -> Array:
     if not all_finite(array):
         flat = array.reshape(-1)
         bad = np.flatnonzero(~np.isfinite(flat))[0]
-        found = f"observation{part.name}[{bad}] is {flat[bad]}"
-        raise ValueError(f"{found}; expected finite numbers, nothing was stored")
+        what = f"observation{part.name}[{bad}] is {flat[bad]}"
+        raise ValueError(f"{what}; expected finite numbers, nothing was stored")
     return array
 
 
@@ -198,7 +194,7 @@ def _pillow() -> Any:
 
 
 def _resized(image: Array, side: int) -> Array:
-    """Every pixel is the mean of those that it stands for."""
+    """An image of side x side; each of its pixels is the mean of those that it covers."""
     pillow = _pillow()
     box = pillow.Resampling.BOX
     channels = [np.asarray(pillow.fromarray(c).resize((side, side), box)) for c in image]

@@ -11,26 +11,50 @@ from t3d.base.errors import BadInput
 from t3d.base.numbers import Array
 from t3d.base.text import did_you_mean
 
+# The families of tasks that EnvPool renders by itself, and the frames per second of a video.
+# MuJoCo's it renders with OpenGL: where no library for that is loaded, or another context was
+# current before, it ends the whole process (measured with 1.1.1).
+_FRAME_RATES = {"envpool.classic_control": 30, "envpool.box2d": 50}
+
+
+def can_render(task: str) -> bool:
+    """Whether EnvPool can be trusted to render a task."""
+    return _family(task) in _FRAME_RATES
+
+
+def _family(task: str) -> str:
+    """The module of EnvPool that has a task; one that none has is refused."""
+    registry: Any = _library().registration.registry
+    tasks = _library().list_all_envs()
+    if task not in tasks:
+        advice = did_you_mean(task, tasks) or "; play it with --env-backend inline or processes"
+        raise BadInput(f"EnvPool has no task {task!r}{advice}")
+    family: str = registry.specs[task][0]
+    return family
+
+
+def _library() -> Any:
+    try:
+        import envpool
+    except ModuleNotFoundError as error:
+        needs = "env_backend envpool needs an extra: pip install 't3d[envpool]'"
+        raise BadInput(needs) from error
+    return envpool
+
 
 class PooledEnv(gym.Env[Any, Array]):
-    """One environment of EnvPool, as Gymnasium would have it.
+    """One environment of EnvPool, with Gymnasium's interface.
 
-    EnvPool takes a seed when a pool is made, and not later. So each episode has a pool of its
-    own, of one environment: then any episode can be played again from its seed, like others.
+    EnvPool takes a seed only when a pool is made. So each episode has a pool of its own, of one
+    environment: then any episode can be played again from its seed, as elsewhere in T3D.
     """
 
-    def __init__(self, task: str) -> None:
-        try:
-            import envpool
-        except ModuleNotFoundError as error:
-            needs = "env_backend envpool needs an extra: pip install 't3d[envpool]'"
-            raise BadInput(needs) from error
-        tasks = envpool.list_all_envs()
-        if task not in tasks:
-            advice = did_you_mean(task, tasks) or "; play it with --env-backend inline or processes"
-            raise BadInput(f"EnvPool has no task {task!r}{advice}")
-        self._envpool, self._task = envpool, task
-        self._pool = self._make(0)
+    def __init__(self, task: str, render_mode: str | None = None) -> None:
+        frame_rate = _FRAME_RATES.get(_family(task))
+        self.metadata = {"render_modes": ["rgb_array"], "render_fps": frame_rate}
+        self.render_mode = render_mode
+        self._task = task
+        self._pool = self._make_pool(0)
         self._playing = False
         self.observation_space = self._pool.observation_space
         self.action_space = self._pool.action_space
@@ -38,14 +62,13 @@ class PooledEnv(gym.Env[Any, Array]):
         again = partial(PooledEnv, task)
         self.spec = gym.envs.registration.EnvSpec(task, again, max_episode_steps=limit)
 
-    def _make(self, seed: int) -> Any:
-        pool = self._envpool.make(
-            self._task, env_type="gymnasium", num_envs=1, num_threads=1, seed=seed % 2**31
-        )
+    def _make_pool(self, seed: int) -> Any:
+        options: dict[str, Any] = {"num_envs": 1, "num_threads": 1, "seed": seed % 2**31}
+        if self.render_mode:
+            options["render_mode"] = self.render_mode
+        pool = _library().make(self._task, env_type="gymnasium", **options)
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # that bounds are rounded, when they are first looked at
+            warnings.simplefilter("ignore")  # at their first use: that bounds are rounded
             _ = pool.observation_space, pool.action_space
         return pool
 
@@ -55,14 +78,14 @@ class PooledEnv(gym.Env[Any, Array]):
         """Begin an episode."""
         super().reset(seed=seed)
         seed = int(self.np_random.integers(2**31)) if seed is None else seed
-        self._pool, self._playing = self._make(seed), False
+        self._pool, self._playing = self._make_pool(seed), False
         return _first(self._pool.reset()[0]), {}
 
     def send(self, action: Array) -> None:
-        """Begin a step, and do not wait; `step` then ends it, whatever action that is given."""
+        """Begin a step, and do not wait; the next `step` ends it, and ignores its own action."""
         space = self.action_space
         assert isinstance(space, gym.spaces.Box)
-        # What is inside the range in one precision may lie a hair outside in another.
+        # An action inside the range in one precision may lie a hair outside in another.
         action = np.clip(action.astype(space.dtype), space.low, space.high)
         self._pool.send(action[None])
         self._playing = True
@@ -75,9 +98,13 @@ class PooledEnv(gym.Env[Any, Array]):
         observation, reward, terminated, truncated, _ = self._pool.recv()
         return _first(observation), float(reward[0]), bool(terminated[0]), bool(truncated[0]), {}
 
+    def render(self) -> Any:
+        """A picture, (height, width, 3)."""
+        return self._pool.render()[0]
+
 
 def _first(observation: Any) -> Any:
-    """What the only environment of a pool shows."""
+    """The observation of a pool's only environment."""
     if isinstance(observation, dict):
         return {name: _first(part) for name, part in observation.items()}
     return observation[0]

@@ -1,4 +1,4 @@
-"""N environments side by side: the one place that knows about resets."""
+"""N environments in parallel: the one place that knows about resets."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from t3d.play.workers import Workers
 class InProcess:
     """Environments that play one after the other.
 
-    Between two updates the processor has forgotten all that Python does here, so little is done.
+    This is kept short: after an update none of it is left in the processor's caches.
     """
 
     def __init__(self, maker: EnvMaker, indices: range) -> None:
@@ -42,7 +42,7 @@ class InProcess:
         return [env.replay(seed, rows) for env, seed, rows in zip(self.envs, seeds, played)]
 
     def take_restarts(self) -> list[tuple[int, str]]:
-        """There are none here."""
+        """None: there are no processes to restart."""
         return []
 
     def close(self) -> None:
@@ -64,31 +64,28 @@ class Pools(InProcess):
 
 
 class Steps(NamedTuple):
-    """What one step of all environments led to; row i is environment i."""
+    """The results of one step of all environments; row i is environment i."""
 
     next_state: Array  # where the action led, before any reset
     reward: Array
     terminated: Array
     truncated: Array
-    lost: list[int]  # those that have not played it, since their process was lost
+    lost: list[int]  # environments that did not play it, since their process was lost
 
 
 class Environments:
-    """N environments that play side by side, and where each of them stands.
+    """N environments that play in parallel, and the state of each.
 
     Episode k of environment i is reset with a seed derived from (run seed, i, k), so any
     episode can be played again from that seed and its actions, which are kept until it ends.
-    They are numbered from `first` on, which matters where others play elsewhere.
+    Environments are numbered from `first` on: in a run with collectors, others come before them.
     """
 
     def __init__(self, maker: EnvMaker, first: int = 0) -> None:
         self.first, config = first, maker.config
-        indices = range(first, first + config.num_envs)
-        self.vector: InProcess | Workers
-        if config.env_backend == "processes":
-            self.vector = Workers(maker, indices)
-        else:
-            self.vector = (InProcess if config.env_backend == "inline" else Pools)(maker, indices)
+        self.indices = range(first, first + config.num_envs)
+        backend = {"inline": InProcess, "envpool": Pools}.get(config.env_backend, Workers)
+        self.vector: InProcess | Workers = backend(maker, self.indices)
         self.low, self.high = self.vector.spaces.low, self.vector.spaces.high
         self.layout = self.vector.spaces.layout
         self.num_envs = config.num_envs
@@ -99,7 +96,8 @@ class Environments:
         self.state: Array = np.zeros((self.num_envs, self.layout.size), self.layout.dtype)
         self._broken: BrokenEnvironment | None = None  # at a reset, after a good step
 
-    def _seed(self, index: int) -> int:
+    def episode_seed(self, index: int) -> int:
+        """The seed that an environment's current episode was reset with."""
         return derived_seed(self.seed, "reset", self.first + index, int(self.episode[index]))
 
     def reset(self) -> None:
@@ -107,14 +105,15 @@ class Environments:
         self._begin(range(self.num_envs))
 
     def _begin(self, which: Iterable[int]) -> None:
-        """Begin the episodes whose turn it is."""
+        """Reset some environments, each to the episode whose number it is at."""
         for index in which:
             self.played[index] = []
-        for index, observation in self.vector.reset({i: self._seed(i) for i in which}).items():
+        seeds = {index: self.episode_seed(index) for index in which}
+        for index, observation in self.vector.reset(seeds).items():
             self.state[index] = observation
 
     def check(self) -> None:
-        """Raise what broke when the last step's episodes were to be followed by others."""
+        """Raise the error of a reset that failed after the last step."""
         if self._broken:
             raise self._broken
 
@@ -145,7 +144,7 @@ class Environments:
         return Steps(next_state, reward, terminated, truncated, lost)
 
     def state_dict(self) -> dict[str, Array]:
-        """Where each environment stands, as arrays."""
+        """The episode and the state of each environment, as arrays."""
         width = len(self.low)
         played = [np.asarray(rows, np.float32).reshape(-1, width) for rows in self.played]
         return {
@@ -157,18 +156,18 @@ class Environments:
         }
 
     def load_state_dict(self, arrays: dict[str, Array]) -> None:
-        """Stand where `state_dict` was taken: reset each episode and play its actions again.
+        """Resume from where `state_dict` was taken: reset each episode and replay its actions.
 
-        Where that leads elsewhere, the environment is not deterministic: `lost` names it, and
-        it begins its next episode. The broken one is truncated, so none of its rows is wrong.
+        An environment that ends in another state is not deterministic: `lost` names it, and
+        it begins its next episode. The old one is cut short, so none of its rows is wrong.
         """
         self.episode = arrays["episode"].copy()
         played = np.split(arrays["played"], np.cumsum(arrays["lengths"])[:-1])
-        reached = self.vector.replay([self._seed(i) for i in range(self.num_envs)], played)
+        reached = self.vector.replay([self.episode_seed(i) for i in range(self.num_envs)], played)
         self.state = np.stack(reached)
         self.played = [list(rows) for rows in played]
         lost = (self.state != arrays["state"]).any(axis=1)
-        if not arrays["begun"]:  # those that did not come to their first step were nowhere yet
+        if not arrays["begun"]:  # a reset failed: where no step was played, there is no state yet
             lost &= arrays["lengths"] > 0
         self.lost = np.flatnonzero(lost).tolist()
         if self.lost:

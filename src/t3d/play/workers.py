@@ -1,4 +1,4 @@
-"""Environments in processes of their own, which are watched."""
+"""Environments in processes of their own, which are restarted if they die or hang."""
 
 import multiprocessing
 import signal
@@ -18,15 +18,16 @@ from t3d.base.numbers import Array
 from t3d.base.observation import Layout
 from t3d.play.envs import Answer, EnvMaker, GuardedEnv, Spaces, blame
 
-_LONGEST = 1e6  # seconds that one can wait for; more is for ever
-_STARTING = 300.0  # seconds that a new process has to import and make its environment
+_POLL_LIMIT = 1e6  # seconds; a pipe cannot wait for much longer, except for ever
+_START_LIMIT = 300.0  # seconds that a new process has to import and make its environment
 
 
 class Workers:
-    """Environments in processes of their own, which are watched.
+    """Environments in processes of their own.
 
-    One whose process dies, or does not answer in time, gets a new one and begins a new episode.
-    Observations come through shared memory, since images are large; all else goes through pipes.
+    If a process dies or does not answer in time, its environment gets a new process and begins a
+    new episode. Observations come through shared memory, since images are large; everything
+    else goes through pipes.
     """
 
     def __init__(self, maker: EnvMaker, indices: range) -> None:
@@ -34,22 +35,22 @@ class Workers:
         self._maker, self._indices = maker, indices
         self._deadline = maker.config.env_deadline or float("inf")
         self._max_restarts = maker.config.env_restarts
-        self._restarted = [0] * len(indices)
-        self._news: list[tuple[int, str]] = []
-        self._processes: list[Any] = [None] * len(indices)
+        self._restart_counts = [0] * len(indices)
+        self._restarts: list[tuple[int, str]] = []  # since take_restarts
+        self.processes: list[Any] = [None] * len(indices)
         self._pipes: list[Connection | None] = [None] * len(indices)
         self._rows: _Rows | None = None
-        # They do not listen to SIGTERM, by which Python would end them at its own exit.
-        Finalize(self, _kill_all, (self._processes,), exitpriority=10)
+        # They ignore SIGTERM, by which Python would end them at its own exit.
+        Finalize(self, _kill_all, (self.processes,), exitpriority=10)
         try:
             for index in range(len(indices)):
                 self._start(index)
-            made = [self._found(index, _STARTING) for index in range(len(indices))]
-            self.spaces: Spaces = made[0]
+            spaces = [self._must_answer(index, _START_LIMIT) for index in range(len(indices))]
+            self.spaces: Spaces = spaces[0]
             self._rows = _Rows(len(indices), self.spaces.layout)
             for index in range(len(indices)):
-                self._share(index)
-                self._found(index, _STARTING)
+                self._attach(index)
+                self._must_answer(index, _START_LIMIT)
         except BaseException:
             self.close()
             raise
@@ -66,18 +67,22 @@ class Workers:
         )
         process.start()
         theirs.close()
-        self._processes[index], self._pipes[index] = process, mine
+        self.processes[index], self._pipes[index] = process, mine
 
-    def _named(self, index: int) -> str:
+    def _process_name(self, index: int) -> str:
         return f"the process of environment {self._indices[index]}"
 
-    def _share(self, index: int) -> None:
-        """Tell a new process where its observations go."""
-        assert self._rows is not None
-        self._ask(index, "share", self._rows.name, len(self._indices), index)
+    @property
+    def shared_memory(self) -> str | None:
+        """The system's name of the memory that observations come through; None once closed."""
+        return self._rows.name if self._rows else None
+
+    def _attach(self, index: int) -> None:
+        """Tell a new process where to write its observations."""
+        self._ask(index, "attach", self.shared_memory, len(self._indices), index)
 
     def _row(self, index: int) -> Array:
-        """What an environment showed last."""
+        """An environment's last observation."""
         assert self._rows is not None
         row: Array = self._rows.array[index].copy()
         return row
@@ -88,31 +93,31 @@ class Workers:
         try:
             pipe.send(question)
         except (BrokenPipeError, ConnectionError):
-            pass  # it is dead, which shows when it does not answer
+            pass  # it is dead, which `_answer` will notice
 
     def _answer(self, index: int, until: float) -> Any:
-        """What a process has to say, or that it is lost. What broke in it is raised here."""
+        """A process's answer, or that it is lost. An error in it is raised here."""
         pipe = self._pipes[index]
         assert pipe is not None
         try:
             left = until - time.monotonic()
-            if not pipe.poll(None if left > _LONGEST else max(0.0, left)):
+            if not pipe.poll(None if left > _POLL_LIMIT else max(0.0, left)):
                 return _Lost(f"did not answer within {self._deadline:g} s")
             kind, answer = pipe.recv()
         except (EOFError, OSError):
-            self._processes[index].join(timeout=5)
-            return _Lost(f"died ({_ending(self._processes[index].exitcode)})")
+            self.processes[index].join(timeout=5)
+            return _Lost(f"died ({_ending(self.processes[index].exitcode)})")
         if kind == "broken":
             raise BrokenEnvironment(answer)
         if kind == "refused":
             raise BadInput(answer)
         return answer
 
-    def _found(self, index: int, seconds: float) -> Any:
-        """What a process has to say, which must not be lost."""
+    def _must_answer(self, index: int, seconds: float) -> Any:
+        """A process's answer; that it is lost is an error."""
         answer = self._answer(index, time.monotonic() + seconds)
         if isinstance(answer, _Lost):
-            raise BrokenEnvironment(f"{self._named(index)} {answer.why}")
+            raise BrokenEnvironment(f"{self._process_name(index)} {answer.why}")
         return answer
 
     def _answers(self, indices: Iterable[int]) -> dict[int, Any]:
@@ -121,67 +126,65 @@ class Workers:
 
     def _restart(self, index: int, why: str) -> None:
         """A new process for an environment, if it has not had too many."""
-        made: Any = _Lost(why)
-        while isinstance(made, _Lost):
+        answer: Any = _Lost(why)
+        while isinstance(answer, _Lost):
             self._kill(index)
-            if self._restarted[index] == self._max_restarts:
+            what = f"{self._process_name(index)} {answer.why}"
+            if self._restart_counts[index] == self._max_restarts:
                 times = f", after {self._max_restarts} restarts" if self._max_restarts else ""
-                what = f"{self._named(index)} {made.why}{times}"
-                raise BrokenEnvironment(what)
-            self._restarted[index] += 1
-            self._news.append((index, made.why))
+                raise BrokenEnvironment(f"{what}{times}")
+            self._restart_counts[index] += 1
+            self._restarts.append((index, answer.why))
             try:
                 self._start(index)
-                made = self._answer(index, time.monotonic() + _STARTING)
-                if not isinstance(made, _Lost):
-                    self._share(index)
-                    made = self._answer(index, time.monotonic() + _STARTING)
+                answer = self._answer(index, time.monotonic() + _START_LIMIT)
+                if not isinstance(answer, _Lost):
+                    self._attach(index)
+                    answer = self._answer(index, time.monotonic() + _START_LIMIT)
             except (T3DError, OSError) as error:
-                what = f"{self._named(index)} {made.why}, and cannot be restarted"
-                raise BrokenEnvironment(f"{what}: {error}") from error
+                raise BrokenEnvironment(f"{what}, and cannot be restarted: {error}") from error
 
     def step(self, action: Array) -> list[Answer | None]:
-        """Play one action in each; None where the process was lost and is another now."""
+        """Play one action in each; None where the process was lost, and restarted."""
         for index, row in enumerate(action):
             self._ask(index, "step", row)
-        answers = self._answers(range(len(action)))
-        found: list[Answer | None] = []
-        for index, answer in answers.items():
+        results: list[Answer | None] = []
+        for index, answer in self._answers(range(len(action))).items():
             if isinstance(answer, _Lost):
                 self._restart(index, answer.why)
-                found.append(None)
+                results.append(None)
             else:
-                found.append((self._row(index), *answer))
-        return found
+                results.append((self._row(index), *answer))
+        return results
 
     def reset(self, seeds: dict[int, int]) -> dict[int, Array]:
         """Begin an episode in those that have a seed."""
         for index, seed in seeds.items():
             self._ask(index, "reset", seed)
-        found = self._answers(seeds)
+        answers = self._answers(seeds)
         for index, seed in seeds.items():
-            while isinstance(found[index], _Lost):
-                self._restart(index, found[index].why)
+            while isinstance(answers[index], _Lost):
+                self._restart(index, answers[index].why)
                 self._ask(index, "reset", seed)
-                found |= self._answers([index])
+                answers |= self._answers([index])
         return {index: self._row(index) for index in seeds}
 
     def replay(self, seeds: list[int], played: list[Array]) -> list[Array]:
         """Begin an episode in each, and play some actions."""
-        for index, given in enumerate(zip(seeds, played)):
-            self._ask(index, "replay", *given)
+        for index, (seed, actions) in enumerate(zip(seeds, played)):
+            self._ask(index, "replay", seed, actions)
         deadline = self._deadline * max(1, *map(len, played), 1)
         for index in range(len(seeds)):
-            self._found(index, deadline)
+            self._must_answer(index, deadline)
         return [self._row(index) for index in range(len(seeds))]
 
     def take_restarts(self) -> list[tuple[int, str]]:
-        """Which were restarted since this was asked last, and why."""
-        news, self._news = self._news, []
-        return news
+        """Which were restarted since the last call, and why."""
+        restarts, self._restarts = self._restarts, []
+        return restarts
 
     def _kill(self, index: int) -> None:
-        process, pipe = self._processes[index], self._pipes[index]
+        process, pipe = self.processes[index], self._pipes[index]
         if process is not None:
             process.kill()
             process.join()
@@ -190,12 +193,12 @@ class Workers:
             self._pipes[index] = None
 
     def close(self) -> None:
-        """End them, in their own way if they are quick."""
+        """Ask them to end, and kill those that take too long."""
         for index, pipe in enumerate(self._pipes):
             if pipe is not None:
                 self._ask(index, "close")
         until = time.monotonic() + 2
-        for index, process in enumerate(self._processes):
+        for index, process in enumerate(self.processes):
             if process is not None and self._pipes[index] is not None:
                 process.join(timeout=max(0.0, until - time.monotonic()))
             self._kill(index)
@@ -205,7 +208,7 @@ class Workers:
 
 
 class _Rows:
-    """Observations in memory that several processes see; whoever names none makes it."""
+    """Observations in shared memory: the block of a given name, or else a new one."""
 
     def __init__(self, count: int, layout: Layout, name: str | None = None) -> None:
         size = count * layout.size * layout.dtype.itemsize
@@ -217,13 +220,13 @@ class _Rows:
             raise BadInput(
                 f"no shared memory for {what} of observations: {error}; {advice}"
             ) from error
-        # Also at an exit that closes nothing: what has a name outlives its processes.
+        # Also at an exit that closes nothing: named memory outlives its processes.
         self._end = Finalize(self, self._memory.unlink, exitpriority=10) if name is None else None
         self.name = self._memory.name
         self.array: Array = np.ndarray((count, layout.size), layout.dtype, self._memory.buf)
 
     def close(self) -> None:
-        """Let go of it; nothing may look at the array any more."""
+        """Release it; the array cannot be read any more."""
         del self.array
         self._memory.close()
         if self._end is not None:
@@ -238,7 +241,7 @@ def _kill_all(processes: list[Any]) -> None:
 
 @dataclass(frozen=True)
 class _Lost:
-    """The answer of a process that does not answer."""
+    """In place of an answer: the process died, or did not answer in time."""
 
     why: str
 
@@ -250,54 +253,54 @@ def _ending(code: int | None) -> str:
 
 
 def _serve(pipe: Connection, maker: EnvMaker, index: int) -> None:
-    """A worker process: make an environment, and do what the pipe says until it ends."""
-    # Ctrl-C reaches the whole terminal group, and a batch system tells every process to end;
-    # the trainer alone decides what that means, and ends this one when it has saved.
+    """A worker process: make an environment, and follow the pipe's commands until it ends."""
+    # Ctrl-C reaches the whole terminal group, and a batch system signals every process; the
+    # trainer alone decides what to do, and ends this process when it has saved.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
-    def say(kind: str, answer: Any) -> None:
-        with suppress(OSError):  # the trainer is gone, which shows when it is to be heard
+    def reply(kind: str, answer: Any) -> None:
+        with suppress(OSError):  # the trainer is gone, which the next recv() will notice
             pipe.send((kind, answer))
 
     try:
         env = maker.make(index)
     except T3DError as error:
-        say("refused", str(error))
+        reply("refused", str(error))
         return
-    say("made", Spaces.of(env))
+    reply("made", Spaces.of(env))
     rows: _Rows | None = None
     row = 0
     while True:
         try:
-            word, *given = pipe.recv()
+            command, *arguments = pipe.recv()
         except (EOFError, OSError):  # the trainer is gone
-            word = "close"
-        if word == "close":
+            command = "close"
+        if command == "close":
             env.close()
             if rows is not None:
                 rows.close()
             return
         answer: list[Any] = []
         try:
-            if word == "share":
-                name, count, row = given
+            if command == "attach":
+                name, count, row = arguments
                 rows = _Rows(count, env.layout, name)
             else:
                 assert rows is not None
-                rows.array[row], *answer = _do(env, word, given)
+                rows.array[row], *answer = _execute(env, command, arguments)
         except BrokenEnvironment as error:
-            say("broken", str(error))
+            reply("broken", str(error))
         except Exception as error:
-            say("broken", f"the process of environment {index}: {blame(error)}")
+            reply("broken", f"the process of environment {index}: {blame(error)}")
         else:
-            say("done", answer)
+            reply("done", answer)
 
 
-def _do(env: GuardedEnv, word: str, given: list[Any]) -> tuple[Any, ...]:
-    """An observation, and what else there is to say."""
-    if word == "step":
-        return env.step(*given)[:4]
-    if word == "reset":
-        return env.reset(seed=given[0])[:1]
-    return (env.replay(*given),)
+def _execute(env: GuardedEnv, command: str, arguments: list[Any]) -> tuple[Any, ...]:
+    """An observation, and the rest of the answer."""
+    if command == "step":
+        return env.step(*arguments)[:4]
+    if command == "reset":
+        return env.reset(seed=arguments[0])[:1]
+    return (env.replay(*arguments),)

@@ -8,13 +8,13 @@ from typing import Any
 from t3d.base.errors import BadInput
 
 _ADVICE = (
-    "start one with `ray start --head`, or leave --ray out; if it wants a token, as Ray's do by"
+    "start one with `ray start --head`, or leave --ray out; if it asks for a token, as Ray's do by"
     " default, RAY_AUTH_MODE=token sends yours"
 )
 
 
 def connect(address: str, cpus: float) -> tuple[Any, Callable[[], None]]:
-    """Ray, connected, and what to call in the end; `local` starts it with so many CPUs.
+    """Connect Ray; returns it, and a function that disconnects. `local` starts it with `cpus`.
 
     A program that has connected Ray itself keeps its connection, whatever the address.
     """
@@ -24,7 +24,7 @@ def connect(address: str, cpus: float) -> tuple[Any, Callable[[], None]]:
         raise BadInput("--collectors and --ray need an extra: pip install 't3d[ray]'") from error
     if ray.is_initialized():
         return ray, lambda: None
-    _knock(address)
+    _check_reachable(address)
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     try:
         if address == "local":
@@ -33,10 +33,10 @@ def connect(address: str, cpus: float) -> tuple[Any, Callable[[], None]]:
             ray.init(address, **quiet)
     except (ConnectionError, RuntimeError, ValueError, OSError, AssertionError) as error:
         ray.shutdown()
-        what = last_line(error)
         if "Version mismatch" in str(error):
             what = " ".join(str(error).split())
-            raise BadInput(f"the cluster at {address} is not for us: {what}") from error
+            raise BadInput(f"the cluster at {address} has another version: {what}") from error
+        what = last_line(error)
         raise BadInput(f"no Ray cluster at {address}: {what}; {_ADVICE}") from error
     except BaseException:
         ray.shutdown()
@@ -44,7 +44,7 @@ def connect(address: str, cpus: float) -> tuple[Any, Callable[[], None]]:
     return ray, ray.shutdown
 
 
-def _knock(address: str) -> None:
+def _check_reachable(address: str) -> None:
     """Refuse an address where nobody answers; Ray itself would try for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon or not port.isdigit():
@@ -56,14 +56,14 @@ def _knock(address: str) -> None:
 
 
 def last_line(error: BaseException) -> str:
-    """What an error of Ray comes down to: the last line of its long stories."""
+    """The last line of an error, which is where Ray's long ones name the cause."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__
 
 
 def is_canceled() -> Callable[[], bool]:
-    """Of the task that this runs in: what tells whether it is to end."""
+    """A function that says whether the Ray task that this runs in is to end."""
     import ray
 
-    asked: Callable[[], bool] = ray.get_runtime_context().is_canceled
-    return asked
+    canceled: Callable[[], bool] = ray.get_runtime_context().is_canceled
+    return canceled

@@ -1,7 +1,7 @@
-"""The whole state of a run at one step: a folder that is never changed once it is there.
+"""The complete state of a run at one step: a folder that is never changed once it is there.
 
 checkpoints/step-000000050000/
-  manifest.json             what this is, and a SHA-256 of every other file and of itself
+  manifest.json             the facts, and a SHA-256 of every other file and of itself
   agent.safetensors         networks, targets, Adam, counters, random streams
   best.safetensors          the agent with the best evaluation so far
   collector.safetensors     where each environment stands, and its random streams
@@ -20,88 +20,92 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 from safetensors.numpy import save as to_bytes
 
 from t3d.base import files
 from t3d.base.errors import BadInput, CannotWrite, T3DError
-from t3d.learn.replay.memory import Block, ReplayBuffer
-from t3d.learn.t3d import T3D
-from t3d.play.collect import Collector
-from t3d.remote.collectors import Collectors
-from t3d.run.folder import Record, RunFolder, versions
+from t3d.base.numbers import Array
+from t3d.learn.agent import Agent
+from t3d.learn.replay.blocks import Block
+from t3d.learn.replay.memory import ReplayBuffer
+from t3d.play.collecting import Collecting
+from t3d.run.folder import RunFolder, versions
+from t3d.run.records import Json, Stop
 
 FORMAT = 2
 _NAMES = re.compile(r"(agent|best|collector|memory-(rows|ends)-\d{10})\.safetensors")
 
 
-class Progress(NamedTuple):
+@dataclass
+class Progress:
     """Where the loop itself stands."""
 
-    best_mean: float | None
-    best_step: int
-    evaluated_at: int
-    measured: dict[str, float]
-    seconds: float
-    not_bit_exact: list[str]  # why, since when; empty while it is
-    warned: list[str]  # warnings that were given
+    best_mean: float | None = None
+    best_step: int = 0
+    evaluated_at: int = -1  # the step of the last evaluation
+    measured: dict[str, float] = field(default_factory=dict)  # the last of each measure
+    seconds: float = 0.0  # spent by the processes before this one
+    not_bit_exact: list[str] = field(default_factory=list)  # why and since when; empty while it is
+    warned: list[str] = field(default_factory=list)  # warnings that were given
 
 
-def save(
-    folder: RunFolder,
-    agent: T3D,
-    memory: ReplayBuffer,
-    collector: Collector | Collectors,
-    progress: Progress,
-    metrics: Record,
-    keep: int,
-) -> Path:
-    """Write a checkpoint beside the others, whole or not at all, and drop those over `keep`."""
-    final = folder.checkpoints / f"step-{collector.steps:012d}"
+class State(NamedTuple):
+    """What plays and learns."""
+
+    agent: Agent
+    memory: ReplayBuffer
+    collector: Collecting
+
+
+def save(folder: RunFolder, state: State, progress: Progress, metrics: Json, keep: int) -> Path:
+    """Write a checkpoint beside the others, complete or not at all, and drop those over `keep`."""
+    final = folder.checkpoints / f"step-{state.collector.steps:012d}"
     if final.exists() and _says_the_same(final, progress, metrics):
         return final
-    aside = folder.checkpoints / f".writing-{final.name}"
+    draft = folder.checkpoints / f".writing-{final.name}"
     try:
-        _sweep(folder)
-        os.mkdir(aside)
-        listed = _write_parts(aside, folder, agent, memory, collector)
+        _clean(folder)
+        os.mkdir(draft)
+        listed = _write_parts(draft, folder, state)
         manifest = {
             "format": FORMAT,
-            "step": collector.steps,
-            "updates": agent.updates,
-            "made_by": made_by(agent),
-            "progress": progress._asdict(),
+            "step": state.collector.steps,
+            "updates": state.agent.updates,
+            "made_by": made_by(state.agent),
+            "progress": asdict(progress),
             "metrics": metrics,
-            "memory": memory.facts(),
+            "memory": state.memory.facts(),
             "files": listed,
         }
-        files.write(aside / "manifest.json", _sealed(manifest))
-        files.flush_folder(aside)
+        files.write(draft / "manifest.json", _sealed(manifest))
+        files.flush_folder(draft)
         if final.exists():  # of the same step, before its evaluation
             os.rename(final, folder.checkpoints / f".pruned-{final.name}")
-        os.rename(aside, final)
+        os.rename(draft, final)
         files.flush_folder(folder.checkpoints)
     except (OSError, SafetensorError, T3DError) as error:
-        shutil.rmtree(aside, ignore_errors=True)
-        raise CannotWrite(f"checkpoint {final} cannot be written: {error}") from error
+        shutil.rmtree(draft, ignore_errors=True)
+        reason = files.reason(error) if isinstance(error, OSError) else error
+        raise CannotWrite(f"checkpoint {final} cannot be written: {reason}") from error
     except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(draft, ignore_errors=True)
         raise
     for old in folder.all_checkpoints()[:-keep]:
-        gone = old.with_name(f".pruned-{old.name}")
-        os.rename(old, gone)
-        shutil.rmtree(gone)
+        pruned = old.with_name(f".pruned-{old.name}")
+        os.rename(old, pruned)
+        shutil.rmtree(pruned)
     return final
 
 
-def _says_the_same(path: Path, progress: Progress, metrics: Record) -> bool:
+def _says_the_same(path: Path, progress: Progress, metrics: Json) -> bool:
     """Whether a checkpoint of this step is there already, with nothing done since."""
     try:
         manifest = manifest_of(path)
@@ -110,35 +114,30 @@ def _says_the_same(path: Path, progress: Progress, metrics: Record) -> bool:
     clock = {"seconds": 0}
     return bool(
         manifest["metrics"] == metrics
-        and manifest["progress"] | clock == json.loads(json.dumps(progress._asdict())) | clock
+        and manifest["progress"] | clock == json.loads(json.dumps(asdict(progress))) | clock
     )
 
 
-def is_finished(manifest: Record, steps: int) -> bool:
+def is_finished(manifest: Json, steps: int) -> bool:
     """Whether a run of so many steps has nothing left to do, its last evaluation included."""
     return bool(manifest["step"] >= steps and manifest["progress"]["evaluated_at"] >= steps)
 
 
 def has_finished(folder: RunFolder, steps: int) -> bool:
-    """Whether that is so of a run's newest whole checkpoint."""
-    whole = newest_whole(folder)
-    return whole is not None and is_finished(whole.manifest, steps)
+    """Whether that is so of a run's newest valid checkpoint."""
+    valid = newest_valid(folder)
+    return valid is not None and is_finished(valid.manifest, steps)
 
 
-def _sweep(folder: RunFolder) -> None:
+def _clean(folder: RunFolder) -> None:
     """Remove what a killed process left half written or half removed."""
     for left in (*folder.checkpoints.glob(".writing-*"), *folder.checkpoints.glob(".pruned-*")):
         shutil.rmtree(left)
 
 
-def _write_parts(
-    aside: Path,
-    folder: RunFolder,
-    agent: T3D,
-    memory: ReplayBuffer,
-    collector: Collector | Collectors,
-) -> Record:
-    """All files but the manifest, and what it is to say of them."""
+def _write_parts(draft: Path, folder: RunFolder, state: State) -> Json:
+    """All files but the manifest, and its entries for them."""
+    agent, memory, collector = state
     arrays = {name: np.asarray(a, order="C") for name, a in collector.state_dict().items()}
     contents = {"agent": agent.to_bytes(), "collector": to_bytes(arrays)}
     if folder.best_agent.is_file():
@@ -148,26 +147,26 @@ def _write_parts(
     unchanged = {} if before is None else _unchanged_blocks(blocks, before[1])
     fresh = [memory.read(block) for name, block in blocks.items() if name not in unchanged]
     numbers = sum(array.nbytes for arrays in fresh for array in arrays.values())
-    files.need_room(aside, numbers + sum(map(len, contents.values())), "this checkpoint")
+    files.need_room(draft, numbers + sum(map(len, contents.values())), "this checkpoint")
 
-    listed: Record = {}
+    listed: Json = {}
     for name, content in contents.items():
-        _write_part(aside, f"{name}.safetensors", content, listed)
+        _write_part(draft, f"{name}.safetensors", content, listed)
     for name, block in blocks.items():
         if before is not None and name in unchanged:
-            # Not every disk has links, and a damaged block is not passed on: written once more.
+            # Not every disk has links, and a damaged block is not passed on: it is written again.
             with suppress(OSError, T3DError):
                 if files.hash_of(before[0] / name) == unchanged[name]["sha256"]:
-                    os.link(before[0] / name, aside / name)
+                    os.link(before[0] / name, draft / name)
                     listed[name] = unchanged[name]
                     continue
-        _write_part(aside, name, to_bytes(memory.read(block)), listed)
+        _write_part(draft, name, to_bytes(memory.read(block)), listed)
         listed[name]["block"] = list(block)
     return listed
 
 
-def _write_part(aside: Path, name: str, content: bytes, listed: Record) -> None:
-    files.write(aside / name, content)
+def _write_part(draft: Path, name: str, content: bytes, listed: Json) -> None:
+    files.write(draft / name, content)
     listed[name] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 
@@ -176,19 +175,19 @@ def _named_blocks(memory: ReplayBuffer) -> dict[str, Block]:
     return {f"memory-{b.table}-{b.low:010d}.safetensors": b for b in memory.blocks()}
 
 
-def _before_last(folder: RunFolder) -> tuple[Path, Record] | None:
+def _before_last(folder: RunFolder) -> tuple[Path, Json] | None:
     """The checkpoint before the last and its manifest, if it can be read."""
-    found = folder.all_checkpoints()
-    if len(found) < 2:
+    checkpoints = folder.all_checkpoints()
+    if len(checkpoints) < 2:
         return None
     try:
-        return found[-2], manifest_of(found[-2])
+        return checkpoints[-2], manifest_of(checkpoints[-2])
     except T3DError:
         return None
 
 
-def _unchanged_blocks(blocks: dict[str, Block], manifest: Record) -> Record:
-    """What an earlier checkpoint says of the blocks that have not changed since."""
+def _unchanged_blocks(blocks: dict[str, Block], manifest: Json) -> Json:
+    """The entries, in an earlier manifest, of the blocks that have not changed since."""
     then = manifest["files"]
     return {
         name: then[name]
@@ -197,28 +196,27 @@ def _unchanged_blocks(blocks: dict[str, Block], manifest: Record) -> Record:
     }
 
 
-def _sealed(manifest: Record) -> bytes:
+def _sealed(manifest: Json) -> bytes:
     """A manifest as text, with a SHA-256 of its own: a changed character shows."""
     text = json.dumps(manifest, sort_keys=True)
     seal = hashlib.sha256(text.encode()).hexdigest()
     return (json.dumps(manifest | {"sha256": seal}, sort_keys=True, indent=1) + "\n").encode()
 
 
-def manifest_of(path: Path) -> Record:
-    """What a checkpoint says of itself, if nothing has changed it."""
+def manifest_of(path: Path) -> Json:
+    """The manifest of a checkpoint, if nothing has changed it."""
     manifest = files.read_json(path / "manifest.json")
     seal = manifest.pop("sha256", None)
     if manifest.get("format") != FORMAT:
         advice = f"this version of t3d reads format {FORMAT}"
-        found = manifest.get("format")
-        raise BadInput(f"{path / 'manifest.json'} has format {found!r}; {advice}")
+        raise BadInput(f"{path / 'manifest.json'} has format {manifest.get('format')!r}; {advice}")
     if (path / "manifest.json").read_bytes() != _sealed(manifest) or seal is None:
         raise BadInput(f"{path / 'manifest.json'} is damaged: it does not fit its own SHA-256")
     return manifest
 
 
-def check(path: Path) -> Record:
-    """The manifest of a checkpoint that is whole; an error names the file that is not."""
+def check(path: Path) -> Json:
+    """The manifest of a valid checkpoint; an error names the damaged file."""
     try:
         return _check(path)
     except OSError as error:
@@ -227,9 +225,9 @@ def check(path: Path) -> Record:
         raise BadInput(f"{path / 'manifest.json'} is no manifest: {error!r}") from error
 
 
-def _check(path: Path) -> Record:
+def _check(path: Path) -> Json:
     manifest = manifest_of(path)
-    listed: Record = manifest["files"]
+    listed: Json = manifest["files"]
     counts = manifest["step"], manifest["progress"]["evaluated_at"], manifest["metrics"]["bytes"]
     if not all(type(count) is int for count in counts):
         raise ValueError(f"steps and bytes are {counts}")
@@ -247,47 +245,41 @@ def _check(path: Path) -> Record:
     return manifest
 
 
-class Whole(NamedTuple):
-    """The newest checkpoint that nothing is wrong with."""
+class Valid(NamedTuple):
+    """The newest valid checkpoint."""
 
     path: Path
-    manifest: Record
+    manifest: Json
     damaged: dict[Path, str]  # newer ones, and what is wrong with each
 
 
-def newest_whole(folder: RunFolder) -> Whole | None:
-    """The checkpoint to go on from; None if the run has not come to its first."""
+def newest_valid(folder: RunFolder) -> Valid | None:
+    """The checkpoint to resume from; None if the run stopped before its first."""
     damaged: dict[Path, str] = {}
     for path in reversed(folder.all_checkpoints()):
         try:
-            return Whole(path, check(path), damaged)
+            return Valid(path, check(path), damaged)
         except T3DError as error:
             damaged[path] = str(error)
     if damaged:
-        raise BadInput(f"no checkpoint of {folder.path} is whole: {'; '.join(damaged.values())}")
+        raise BadInput(f"no checkpoint of {folder.path} is valid: {'; '.join(damaged.values())}")
     return None
 
 
-def set_aside(damaged: Path) -> None:
-    """Take a damaged checkpoint out of the way of those to come, without removing it."""
+def quarantine(damaged: Path) -> None:
+    """Rename a damaged checkpoint, so that it is not in the way of those to come."""
     shutil.rmtree(damaged.with_name(f".damaged-{damaged.name}"), ignore_errors=True)
     os.rename(damaged, damaged.with_name(f".damaged-{damaged.name}"))
 
 
-def load(
-    whole: Whole,
-    folder: RunFolder,
-    agent: T3D,
-    memory: ReplayBuffer,
-    collector: Collector | Collectors,
-) -> Progress:
+def load(valid: Valid, folder: RunFolder, state: State) -> Progress:
     """Put agent, memory and collector where the checkpoint was taken; returns the progress."""
-    path, manifest = whole.path, whole.manifest
-    load_learned(whole, agent, memory)
+    path, manifest = valid.path, valid.manifest
+    load_learned(valid, state.agent, state.memory)
     with _reading(path):
-        collector.load_state_dict(_arrays(path / "collector.safetensors"))
-        for env in collector.lost:
-            memory.end(env)
+        state.collector.load_state_dict(_arrays(path / "collector.safetensors"))
+        for env in state.collector.lost:
+            state.memory.end(env)
         if "best.safetensors" in manifest["files"]:
             files.replace(folder.best_agent, (path / "best.safetensors").read_bytes())
         else:
@@ -295,19 +287,18 @@ def load(
         return Progress(**manifest["progress"])
 
 
-def load_learned(whole: Whole, agent: T3D, memory: ReplayBuffer) -> None:
+def load_learned(valid: Valid, agent: Agent, memory: ReplayBuffer) -> None:
     """Put agent and memory, which are all that learning needs, where the checkpoint was taken."""
-    path, manifest = whole.path, whole.manifest
+    path, manifest = valid.path, valid.manifest
     with _reading(path):
-        saved = T3D.load(path / "agent.safetensors", device=agent.config.device)
-        agent.load_state_dict(saved.state_dict())
+        agent.restore(path / "agent.safetensors")
         stored = {tuple(f["block"]): name for name, f in manifest["files"].items() if "block" in f}
         memory.restore(manifest["memory"], lambda block: _arrays(path / stored[block]))
 
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """What is wrong with a checkpoint in one line, whatever it is."""
+    """Turn any error of a damaged or hostile checkpoint into one line."""
     try:
         yield
     except T3DError:
@@ -319,41 +310,42 @@ def _reading(path: Path) -> Iterator[None]:
         raise BadInput(f"checkpoint {path} cannot be read: {error}") from error
 
 
-def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+def _arrays(path: Path) -> dict[str, Array]:
     files.header(path)
-    arrays: dict[str, NDArray[Any]] = load_file(path)
+    arrays: dict[str, Array] = load_file(path)
     return arrays
 
 
-def made_by(agent: T3D) -> Record:
+def made_by(agent: Agent) -> Json:
     """What the bits of a run depend on besides its config."""
-    found: Record = versions()
-    found["processor"] = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
-    found["engine"] = type(agent).__name__
-    found["device"] = str(agent.device)
-    if type(agent) is T3D:  # PyTorch's sums depend on how many share them
-        found["threads"] = torch.get_num_threads()
-    return found
+    facts: Json = versions()
+    facts["processor"] = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+    facts["engine"] = type(agent).__name__
+    facts["device"] = str(agent.device)
+    if agent.depends_on_threads:  # PyTorch's sums depend on how many threads share them
+        facts["threads"] = torch.get_num_threads()
+    return facts
 
 
-def differences(manifest: Record, agent: T3D) -> list[str]:
-    """What is different from when a checkpoint was made, so that bits may differ from here on."""
+def differences(manifest: Json, agent: Agent) -> list[str]:
+    """What has changed since a checkpoint was made, so that bits may differ from here on."""
     then, now = manifest["made_by"], made_by(agent)
     changed = [name for name in sorted(then.keys() | now.keys()) if then.get(name) != now.get(name)]
     return [f"{name} was {then.get(name, 'none')}, is {now.get(name, 'none')}" for name in changed]
 
 
-def digest(whole: Whole, folder: RunFolder) -> str:
-    """A SHA-256 of all state and of the metrics, less what a clock measured."""
+def digest(valid: Valid, folder: RunFolder) -> str:
+    """A SHA-256 of all state and of the metrics, less what a clock measured and when it stopped."""
     total = hashlib.sha256()
-    for name in sorted(whole.manifest["files"]):
-        for key, array in sorted(_arrays(whole.path / name).items()):
+    for name in sorted(valid.manifest["files"]):
+        for key, array in sorted(_arrays(valid.path / name).items()):
             total.update(f"{name} {key} {array.dtype} {array.shape}\n".encode())
             total.update(np.ascontiguousarray(array).data)
-    progress = {k: v for k, v in whole.manifest["progress"].items() if k != "seconds"}
-    about = {k: whole.manifest[k] for k in ("step", "updates", "memory")}
+    progress = {k: v for k, v in valid.manifest["progress"].items() if k != "seconds"}
+    about = {k: valid.manifest[k] for k in ("step", "updates", "memory")}
     total.update(json.dumps([about, progress], sort_keys=True).encode())
-    for record in folder.metrics(until=whole.manifest["metrics"]["bytes"]):
-        timeless = {k: v for k, v in record.items() if k not in ("seconds", "steps_per_second")}
-        total.update(json.dumps(timeless, sort_keys=True).encode())
+    for line in folder.metrics(until=valid.manifest["metrics"]["bytes"]):
+        if line["kind"] != Stop.kind:
+            timeless = {k: v for k, v in line.items() if k not in ("seconds", "steps_per_second")}
+            total.update(json.dumps(timeless, sort_keys=True).encode())
     return total.hexdigest()

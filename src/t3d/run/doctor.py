@@ -1,7 +1,7 @@
-"""Before hours are spent: what an environment is like, what training on it will take, what to set.
+"""Before hours are spent: what an environment is like, how long training takes, which knobs to set.
 
-Everything is found out by playing: random actions, the same seed more than once, and a few
-updates on what was played. Nothing is written.
+All of it is measured: with random actions, with the same seed more than once, and with a few
+updates on the transitions that were played. Nothing is written.
 """
 
 import math
@@ -21,20 +21,22 @@ from t3d.base.numbers import Array
 from t3d.base.observation import Layout
 from t3d.base.randomness import derived_seed, generator
 from t3d.config import Config
-from t3d.learn.engines import agent_class, engine_for
+from t3d.learn.engines import agent_class, make_agent
 from t3d.learn.replay.memory import ReplayBuffer
-from t3d.learn.t3d import T3D
 from t3d.play.envs import EnvMaker, GuardedEnv
 
-_LARGE = 20.0  # an observation or a reward that is often beyond this hampers learning
-_APART = 100.0  # so do observations of which one is this many times as large as another
-_SLOW = 0.002  # seconds that a step must take for a process of its own to be worth it
-_IMAGES = 64  # in a batch, which learned well on a CPU
-_MOST = 20_000  # steps are enough to tell
+_LARGE = 20.0  # observations or rewards that are often beyond this hamper learning
+_SCALE_RATIO = 100.0  # so do observations of which one varies this many times as much as another
+_SLOW = 0.002  # seconds that a step must take for a process of its own to pay
+_IMAGE_BATCH = 64  # a batch size that learned well from images on a CPU
+_IMAGE_SIDE = 64  # pixels; larger images are slow on a CPU
+_MAX_STEPS = 20_000  # of random play
+_EPISODE_STEPS = 150  # of an episode that is played twice, and at most
+_EPISODE_SECONDS = 3.0
 
 
 @dataclass
-class Played:
+class RandomPlay:
     """Random episodes."""
 
     steps: int = 0
@@ -48,7 +50,7 @@ class Played:
 
 @dataclass
 class Diagnosis:
-    """What was found, and what to do about it."""
+    """Facts about an environment, and advice with the knobs that follow it."""
 
     facts: dict[str, Any] = field(default_factory=dict)
     advice: list[str] = field(default_factory=list)
@@ -61,61 +63,72 @@ class Diagnosis:
 
 
 def examine(maker: EnvMaker, seconds: float = 5.0) -> Diagnosis:
-    """All of it; `seconds` is about how long each part may take."""
-    found, config = Diagnosis(), maker.config
+    """The full diagnosis; `seconds` is about how long each part may take."""
+    diagnosis, config = Diagnosis(), maker.config
     with closing(maker.make()) as env:
-        found.facts["environment"] = env.name
-        found.facts["observation"] = _describe(env)
-        found.facts["action"] = _actions(env)
-        memory = ReplayBuffer.of(env.layout, len(env.low), min(config.capacity, _MOST))
+        diagnosis.facts["environment"] = env.name
+        diagnosis.facts["observation"] = _describe_observation(env)
+        diagnosis.facts["action"] = _describe_action(env)
+        memory = _memory(env, config)
         played = play(env, config, seconds, memory)
-        _judge_limit(env, played, config, found)
-        _judge_scales(env.layout, played, config, found)
-    _judge_rules(maker, found)
-    _judge_determinism(maker, found, seconds)
-    _judge_cost(env, played, memory, config, found, seconds)
-    if {"image_size", "frame_stack"} & found.flags.keys():
+        _check_time_limit(env, played, config, diagnosis)
+        _check_scales(env.layout, played, config, diagnosis)
+    _check_rules(maker, diagnosis)
+    _check_determinism(maker, seconds, diagnosis)
+    updates_per_second = _updates_per_second(env, memory, config, seconds)
+    _check_speed(env.layout, played, updates_per_second, config, diagnosis)
+    _check_memory(memory, config, diagnosis)
+    _check_images(env.layout, config, diagnosis)
+    if {"image_size", "frame_stack"} & diagnosis.flags.keys():
         alone = {"num_envs": 1, "env_backend": config.env_backend}
-        better = replace(config, **(found.flags | alone))
+        better = replace(config, **(diagnosis.flags | alone))
         with closing(EnvMaker(maker.source, better).make()) as env:
-            memory = ReplayBuffer.of(env.layout, len(env.low), min(config.capacity, _MOST))
+            memory = _memory(env, better)
             played = play(env, better, seconds / 5, memory)
             total = _predict(played, _updates_per_second(env, memory, better, seconds), better)
-        found.facts["as advised"] = f"about {_clock(total)}, with one environment"
-    return found
+        diagnosis.facts["as advised"] = f"about {_duration(total)}, with one environment"
+    return diagnosis
 
 
 def glance(maker: EnvMaker, seconds: float = 0.5) -> list[str]:
     """The quick part: advice from a moment of random play, in an environment of its own."""
-    found, config = Diagnosis(), maker.config
-    # What breaks here breaks in training too, which says so and saves.
+    diagnosis, config = Diagnosis(), maker.config
+    # An error here is an error in training too, which reports it and saves.
     with suppress(T3DError), closing(maker.make()) as env:
         played = play(env, config, seconds, None)
-        _judge_limit(env, played, config, found)
-        _judge_scales(env.layout, played, config, found)
-    return found.advice
+        _check_time_limit(env, played, config, diagnosis)
+        _check_scales(env.layout, played, config, diagnosis)
+    return diagnosis.advice
 
 
-def play(env: GuardedEnv, config: Config, seconds: float, memory: ReplayBuffer | None) -> Played:
-    """Random episodes, for so long; what they gave, also in a memory."""
+def _memory(env: GuardedEnv, config: Config) -> ReplayBuffer:
+    return ReplayBuffer(min(config.capacity, _MAX_STEPS), env.layout, len(env.low))
+
+
+def play(
+    env: GuardedEnv, config: Config, seconds: float, memory: ReplayBuffer | None
+) -> RandomPlay:
+    """Play random episodes for so long, and store their transitions in a memory, if any."""
     random = generator(config.seed, "random-actions")
     low, high = (bound.astype(np.float64) for bound in (env.low, env.high))
-    played, until = Played(), time.perf_counter() + seconds
-    skipped = env.layout.frame_stack * env.layout.frame_size
-    while not played.steps or (time.perf_counter() < until and played.steps < _MOST):
+    played, until = RandomPlay(), time.perf_counter() + seconds
+    image_bytes = env.layout.frame_stack * env.layout.frame_size
+    while not played.steps or (time.perf_counter() < until and played.steps < _MAX_STEPS):
         state, _ = env.reset(seed=derived_seed(config.seed, "reset", 0, len(played.lengths)))
         state, length, total, end = state.copy(), 0, 0.0, ""  # an environment may write over it
-        while not end and not (length and time.perf_counter() > until) and played.steps < _MOST:
+        while (
+            not end and not (length and time.perf_counter() > until) and played.steps < _MAX_STEPS
+        ):
             action = random.uniform(low, high).astype(np.float32)
             began = time.perf_counter()
-            shown, reward, terminated, truncated, _ = env.step(action)
-            after = shown.copy()
+            observation, reward, terminated, truncated, _ = env.step(action)
+            after = observation.copy()
             played.seconds += time.perf_counter() - began
             end = "terminated" if terminated else "truncated" if truncated else ""
             if memory is not None:
                 memory.add(state, after, action, reward, terminated, truncated)
             played.steps += 1
-            vector = after[skipped:].copy()  # begins where a float may
+            vector = after[image_bytes:].copy()  # begins where a float may
             played.vectors.append(vector.view(np.float32) if env.layout.images else vector)
             played.rewards.append(reward)
             length, total, state = length + 1, total + reward, after
@@ -126,7 +139,7 @@ def play(env: GuardedEnv, config: Config, seconds: float, memory: ReplayBuffer |
     return played
 
 
-def _describe(env: GuardedEnv) -> str:
+def _describe_observation(env: GuardedEnv) -> str:
     layout = env.layout
     parts = [f"image of {i.channels} x {i.height} x {i.width}" for i in layout.images]
     if layout.frame_stack > 1:
@@ -136,58 +149,54 @@ def _describe(env: GuardedEnv) -> str:
     return ", ".join(parts)
 
 
-def _actions(env: GuardedEnv) -> str:
+def _describe_action(env: GuardedEnv) -> str:
     bounds = [f"{low:g} to {high:g}" for low, high in zip(env.low, env.high)]
     if len(set(bounds)) == 1:
         return f"{len(bounds)}, each from {bounds[0]}"
     return f"{len(bounds)}: {', '.join(bounds[:8])}{' ...' if len(bounds) > 8 else ''}"
 
 
-def _judge_limit(env: GuardedEnv, played: Played, config: Config, found: Diagnosis) -> None:
+def _check_time_limit(
+    env: GuardedEnv, played: RandomPlay, config: Config, diagnosis: Diagnosis
+) -> None:
     limit = config.max_episode_steps or (env.spec.max_episode_steps if env.spec else None)
-    if not played.lengths:
-        return
-    whole = [n for n, end in zip(played.lengths, played.ends) if end]
-    if whole:
-        found.facts["episodes"] = f"{len(whole)}, of {min(whole)} to {max(whole)} steps"
-        found.facts["random return"] = _spread(played.returns)
+    finished = [length for length, end in zip(played.lengths, played.ends) if end]
+    if finished:
+        lengths = f"{min(finished)} to {max(finished)} steps"
+        diagnosis.facts["episodes"] = f"{len(finished)}, of {lengths}"
+        diagnosis.facts["random return"] = _spread(played.returns)
     else:
-        found.facts["episodes"] = f"none came to its end in {sum(played.lengths):,} steps"
-    found.facts["time limit"] = f"{limit:,} steps" if limit else "none that is known"
+        diagnosis.facts["episodes"] = f"none ended within {sum(played.lengths):,} steps"
+    diagnosis.facts["time limit"] = f"{limit:,} steps" if limit else "none declared"
     if not limit and not any(end == "truncated" for end in played.ends):
-        found.advise(
-            "no time limit is known: an episode, or an evaluation, may never end",
-            max_episode_steps=1000,
-        )
+        what = "no time limit is declared: an episode or an evaluation may never end"
+        diagnosis.advise(f"{what}; use --max-episode-steps", max_episode_steps=1000)
 
 
-def _judge_scales(layout: Layout, played: Played, config: Config, found: Diagnosis) -> None:
-    rewards = np.array(played.rewards)
-    found.facts["reward"] = _spread(played.rewards)
-    usual = float(np.abs(rewards).mean()) * config.reward_scale
-    largest = float(np.abs(rewards).max(initial=0)) * config.reward_scale
-    if rewards.size and not rewards.any():
-        found.advise("random play never found a reward that is not 0: more exploration may")
-    elif usual > _LARGE or (largest > 0 and usual < 1e-3):
-        scale = 10.0 ** -round(math.log10(largest)) * config.reward_scale
-        text = f"rewards are usually about {usual:.3g}, up to {largest:.3g}: scale them"
-        found.advise(text, reward_scale=float(f"{scale:g}"))
+def _check_scales(layout: Layout, played: RandomPlay, config: Config, diagnosis: Diagnosis) -> None:
+    rewards = np.abs(np.array(played.rewards)) * config.reward_scale
+    diagnosis.facts["reward"] = _spread(played.rewards)
+    average, largest = float(rewards.mean()), float(rewards.max())
+    if not rewards.any():
+        diagnosis.advise("random play got no reward other than 0: more exploration may help")
+    elif average > _LARGE or average < 1e-3:
+        scale = float(f"{10.0 ** -round(math.log10(largest)) * config.reward_scale:g}")
+        what = f"rewards have a mean magnitude of {average:.3g} and a largest one of {largest:.3g}"
+        diagnosis.advise(f"{what}: use --reward-scale {scale:g}", reward_scale=scale)
     if not layout.vector:
         return
     vectors = np.stack(played.vectors)
-    spread, size = vectors.std(axis=0), np.abs(vectors).mean(axis=0)
+    spread, magnitude = vectors.std(axis=0), np.abs(vectors).mean(axis=0).max()
+    diagnosis.facts["observed"] = f"{vectors.min():.3g} to {vectors.max():.3g}"
+    constant = int((spread == 0).sum())
+    if constant:
+        diagnosis.facts["observed"] += f", {constant} of {layout.vector} never changed"
     moving = spread[spread > 0]
-    found.facts["observed"] = f"{vectors.min():.3g} to {vectors.max():.3g}"
-    still = int((spread == 0).sum())
-    if still:
-        found.facts["observed"] += f", {still} of {layout.vector} never changed"
-    apart = float(moving.max() / moving.min()) if len(moving) else 1.0
-    if not config.normalize_observations and (size.max() > _LARGE or apart > _APART):
-        what = (
-            f"they are up to {size.max():.3g} on average, and one varies {apart:.3g} times as much"
-        )
-        text = f"observations differ much in size ({what} as another): normalise them"
-        found.advise(text, normalize_observations=True)
+    ratio = float(moving.max() / moving.min()) if len(moving) else 1.0
+    if not config.normalize_observations and (magnitude > _LARGE or ratio > _SCALE_RATIO):
+        what = f"observation scales differ by up to {ratio:.3g} (largest mean magnitude"
+        text = f"{what} {magnitude:.3g}): use --normalize-observations"
+        diagnosis.advise(text, normalize_observations=True)
 
 
 def _spread(values: list[float]) -> str:
@@ -197,7 +206,7 @@ def _spread(values: list[float]) -> str:
     return f"{array.mean():.4g} ± {array.std():.3g} ({array.min():.4g} to {array.max():.4g})"
 
 
-def _judge_rules(maker: EnvMaker, found: Diagnosis) -> None:
+def _check_rules(maker: EnvMaker, diagnosis: Diagnosis) -> None:
     """Gymnasium's own checks."""
     complaints: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
@@ -205,104 +214,108 @@ def _judge_rules(maker: EnvMaker, found: Diagnosis) -> None:
         with closing(maker.make()) as env:
             try:
                 check_env(env.unwrapped, skip_render_check=True)
-            except Exception as error:  # whatever it finds, it is to be told
+            except Exception as error:  # any: it is reported
                 complaints.append(" ".join(str(error).split()) or type(error).__name__)
     for warning in caught:
         text = " ".join(str(warning.message).replace("\x1b[33m", "").replace("\x1b[0m", "").split())
         text = text.removeprefix("WARN: ")
         if not text.startswith("For Box action spaces, we recommend"):  # any range will do
             complaints.append(text)
-    found.facts["check_env"] = list(dict.fromkeys(complaints)) or "nothing to complain about"
+    diagnosis.facts["check_env"] = list(dict.fromkeys(complaints)) or "no complaints"
 
 
-def _judge_determinism(maker: EnvMaker, found: Diagnosis, seconds: float) -> None:
-    """The same seed and actions in new environments, and in one with a past."""
-
-    def episode(env: GuardedEnv, number: int, steps: int = 150) -> bytes:
-        random = np.random.default_rng(number)
-        state, _ = env.reset(seed=number)
-        seen, low, high = [state.tobytes()], env.low.astype(float), env.high.astype(float)
-        until = time.perf_counter() + 3
-        for _ in range(steps):
-            state, _, terminated, truncated, _ = env.step(
-                random.uniform(low, high).astype(np.float32)
-            )
-            seen.append(state.tobytes())
-            if terminated or truncated or time.perf_counter() > until:
-                break
-        return b"".join(seen)
-
-    def same(one: bytes, other: bytes) -> bool:
-        length = min(len(one), len(other))  # a slow one may have been broken off
-        return one[:length] == other[:length]
-
+def _check_determinism(maker: EnvMaker, seconds: float, diagnosis: Diagnosis) -> None:
+    """The same seed and actions in two new environments, and in a new and a used one."""
     with closing(maker.make()) as one, closing(maker.make()) as other:
-        fresh = same(episode(one, 100), episode(other, 100))
-        later, number, until = True, 0, time.perf_counter() + seconds
-        while later and number < 8 and time.perf_counter() < until:
-            episode(one, number)
+        when_new = _agree(_episode(one, 100), _episode(other, 100))
+        when_used, number, until = True, 0, time.perf_counter() + seconds
+        while when_used and number < 8 and time.perf_counter() < until:
+            _episode(one, number)
             number += 1
             with closing(maker.make()) as new:
-                later = same(episode(one, 100 + number), episode(new, 100 + number))
-    if not fresh:
-        found.facts["deterministic"] = "no: the same seed and actions gave something else"
-        found.advise("a resumed run begins its current episodes anew, and is not bit-exact")
-    elif not later:
-        found.facts["deterministic"] = "only when new: an episode depends on those before it"
-        found.advise(
-            "for resumed runs to be exact, make it anew for each episode", remake_envs=True
-        )
+                when_used = _agree(_episode(one, 100 + number), _episode(new, 100 + number))
+    if not when_new:
+        diagnosis.facts["deterministic"] = "no: the same seed and actions gave other observations"
+        diagnosis.advise("a resumed run begins new episodes, and is not bit-exact")
+    elif not when_used:
+        fact = "only when new: an episode depends on the episodes before it"
+        diagnosis.facts["deterministic"] = fact
+        what = "resumed runs are exact only with a new environment for each episode"
+        diagnosis.advise(f"{what}: use --remake-envs", remake_envs=True)
     else:
-        found.facts["deterministic"] = "yes"
+        diagnosis.facts["deterministic"] = "yes"
 
 
-def _judge_cost(
-    env: GuardedEnv,
-    played: Played,
-    memory: ReplayBuffer,
+def _episode(env: GuardedEnv, number: int) -> bytes:
+    """All observations of the beginning of an episode, which its number determines."""
+    random = np.random.default_rng(number)
+    low, high = env.low.astype(float), env.high.astype(float)
+    state, _ = env.reset(seed=number)
+    observations = [state.tobytes()]
+    until = time.perf_counter() + _EPISODE_SECONDS
+    for _ in range(_EPISODE_STEPS):
+        action = random.uniform(low, high).astype(np.float32)
+        state, _, terminated, truncated, _ = env.step(action)
+        observations.append(state.tobytes())
+        if terminated or truncated or time.perf_counter() > until:
+            break
+    return b"".join(observations)
+
+
+def _agree(one: bytes, other: bytes) -> bool:
+    """Whether two episodes are the same, as far as both were played."""
+    length = min(len(one), len(other))
+    return one[:length] == other[:length]
+
+
+def _check_speed(
+    layout: Layout,
+    played: RandomPlay,
+    updates_per_second: float,
     config: Config,
-    found: Diagnosis,
-    seconds: float,
+    diagnosis: Diagnosis,
 ) -> None:
-    layout = env.layout
-    engine, why = engine_for(config, layout)
-    updates_per_second = _updates_per_second(env, memory, config, seconds)
+    kind, why = agent_class(config, layout)
     steps_per_second = played.steps / max(played.seconds, 1e-9)
-    found.facts["environment's speed"] = f"{_rate(steps_per_second)} steps/s"
-    found.facts["updates"] = (
-        f"{_rate(updates_per_second)} per second, engine {engine}{f' ({why})' if why else ''}"
-    )
-    total = _predict(played, updates_per_second, config)
-    found.facts[f"{config.steps:,} steps"] = f"about {_clock(total)}, evaluations aside"
+    diagnosis.facts["environment's speed"] = f"{_rate(steps_per_second)} steps/s"
+    reason = f" ({why})" if why else ""
+    speed = f"{_rate(updates_per_second)} per second"
+    diagnosis.facts["updates"] = f"{speed}, engine {kind.engine}{reason}"
+    total = _duration(_predict(played, updates_per_second, config))
+    diagnosis.facts[f"{config.steps:,} steps"] = f"about {total}, without evaluations"
+    step, learning = 1 / steps_per_second, config.updates_per_step / updates_per_second
+    if step > max(learning, _SLOW) and config.num_envs == 1:
+        flags: dict[str, Any] = {"num_envs": 4, "env_backend": "processes"}
+        what = "the environment is slower than learning"
+        diagnosis.advise(f"{what}: use --num-envs 4 --env-backend processes", **flags)
+
+
+def _check_memory(memory: ReplayBuffer, config: Config, diagnosis: Diagnosis) -> None:
     rows = min(config.capacity, config.steps)
     needed, free = rows * memory.row_bytes, available_memory()
-    found.facts["replay memory"] = f"{files.size(needed)} for {rows:,} steps"
+    diagnosis.facts["replay memory"] = f"{files.size(needed)} for {rows:,} steps"
     if free is not None and needed > free and not config.replay_on_disk:
-        fits = int(0.9 * free / memory.row_bytes)
-        text = f"{files.size(needed)} is more than the {files.size(free)} of RAM that is free"
-        found.advise(text, capacity=fits)
+        capacity = int(0.9 * free / memory.row_bytes)
+        what = f"the replay memory needs {files.size(needed)}; {files.size(free)} of RAM is free"
+        diagnosis.advise(f"{what}: use --capacity {capacity}", capacity=capacity)
+
+
+def _check_images(layout: Layout, config: Config, diagnosis: Diagnosis) -> None:
     for image in layout.images:
-        if max(image.height, image.width) > 64:
-            text = f"images of {image.height} x {image.width} are slow on a CPU: make them smaller"
-            found.advise(text, image_size=48, grey=True)
-    if layout.images and config.batch_size > _IMAGES and config.device == "cpu":
-        text = (
-            f"batches of {config.batch_size} images are slow on a CPU: {_IMAGES} learned well too"
-        )
-        found.advise(text, batch_size=_IMAGES)
+        if max(image.height, image.width) > _IMAGE_SIDE:
+            what = f"images of {image.height} x {image.width} are slow on a CPU"
+            diagnosis.advise(f"{what}: use --image-size 48 --grey", image_size=48, grey=True)
+    if layout.images and config.batch_size > _IMAGE_BATCH and config.device == "cpu":
+        what = f"batches of {config.batch_size} images are slow on a CPU, {_IMAGE_BATCH} learn too"
+        diagnosis.advise(f"{what}: use --batch-size {_IMAGE_BATCH}", batch_size=_IMAGE_BATCH)
     if layout.images and layout.frame_stack == 1:
-        found.advise("one image does not show how things move: stack some", frame_stack=3)
-    wait, learn = 1 / steps_per_second, config.updates_per_step / updates_per_second
-    if wait > max(learn, _SLOW) and config.num_envs == 1:
-        text = "the environment is slower than learning: play several at once"
-        found.advise(text, num_envs=4, env_backend="processes")
+        diagnosis.advise("one image does not show motion: use --frame-stack 3", frame_stack=3)
 
 
 def _updates_per_second(
     env: GuardedEnv, memory: ReplayBuffer, config: Config, seconds: float
 ) -> float:
-    engine, _ = engine_for(config, env.layout)
-    agent: T3D = agent_class(engine)(env.layout, env.low, env.high, config)
+    agent, _ = make_agent(config, env.layout, env.low, env.high)
     agent.prepare(lambda: None)
     agent.train(memory, config.policy_freq)
     count, began = 0, time.perf_counter()
@@ -312,8 +325,8 @@ def _updates_per_second(
     return count / (time.perf_counter() - began)
 
 
-def _predict(played: Played, updates_per_second: float, config: Config) -> float:
-    """Seconds that the run will take, by what was measured."""
+def _predict(played: RandomPlay, updates_per_second: float, config: Config) -> float:
+    """Seconds that the run will take, by these measurements."""
     learning = max(0, config.steps - config.random_steps) * config.updates_per_step
     return config.steps * played.seconds / played.steps + learning / updates_per_second
 
@@ -322,7 +335,7 @@ def _rate(number: float) -> str:
     return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
-def _clock(seconds: float) -> str:
+def _duration(seconds: float) -> str:
     for unit, length in (("days", 86400), ("hours", 3600), ("minutes", 60)):
         if seconds >= 1.5 * length:
             return f"{seconds / length:.1f} {unit}"

@@ -18,10 +18,13 @@ from safetensors.torch import load_file, save
 
 from t3d.base import files
 from t3d.config import Config
+from t3d.learn.agent import Agent
 from t3d.learn.engines import agent_class
-from t3d.learn.replay.memory import Batch, ReplayBuffer
-from t3d.learn.t3d import T3D
-from t3d.run.folder import Record, RunFolder, versions
+from t3d.learn.networks import find_body
+from t3d.learn.replay.memory import ReplayBuffer
+from t3d.learn.replay.sampling import Transitions
+from t3d.run.folder import RunFolder, versions
+from t3d.run.records import Json
 
 
 def broken(measured: Mapping[str, SupportsFloat]) -> str:
@@ -32,7 +35,7 @@ def broken(measured: Mapping[str, SupportsFloat]) -> str:
     return ""
 
 
-def broken_weights(agent: T3D) -> str:
+def broken_weights(agent: Agent) -> str:
     """The first array of an agent that holds a number that is not finite; empty if none does."""
     for name, tensor in agent.state_dict().items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
@@ -40,7 +43,7 @@ def broken_weights(agent: T3D) -> str:
     return ""
 
 
-def write_bundle(folder: RunFolder, agent: T3D, memory: ReplayBuffer, about: Record) -> Path:
+def write_bundle(folder: RunFolder, agent: Agent, memory: ReplayBuffer, about: Json) -> Path:
     """Keep what broke: the agent, and the batch and noise that it learned from last."""
     path = folder.path / f"broken-step-{about['step']}"
     path.mkdir(exist_ok=True)
@@ -51,8 +54,8 @@ def write_bundle(folder: RunFolder, agent: T3D, memory: ReplayBuffer, about: Rec
         tensors = {**batch._asdict(), "noise": noise}
         content = save({name: tensor.cpu().contiguous() for name, tensor in tensors.items()})
         files.replace(path / "batch.safetensors", content)
-    engine = "reference" if type(agent) is T3D else "fused"
-    facts = about | {"engine": engine, "versions": versions()}
+    knobs = {"engine": agent.engine, "agent": agent.agent_id, "body": agent.config.body}
+    facts = about | knobs | {"versions": versions()}
     files.replace(path / "about.json", (json.dumps(facts, indent=2) + "\n").encode())
     return path
 
@@ -61,20 +64,23 @@ def reproduce(bundle: str | Path) -> dict[str, float]:
     """Do the update of a bundle once more, and those until the actor's turn; what they measure."""
     path = Path(bundle)
     about = files.read_json(path / "about.json")
-    agent = agent_class(about["engine"]).load(path / "agent.safetensors")
+    knobs = ("engine", "agent", "body")
+    config = Config.from_dict({knob: about[knob] for knob in knobs if knob in about})
+    find_body(config.body)
+    agent = agent_class(config)[0].load(path / "agent.safetensors")
     files.header(path / "batch.safetensors")
     tensors = load_file(path / "batch.safetensors")
     noise = tensors.pop("noise").to(agent.dtype)
-    batch = Batch(**tensors).to(agent.device, agent.dtype)
+    batch = Transitions(**tensors).to(agent.device, agent.dtype)
     measured: dict[str, SupportsFloat] = {}
     for _ in range(agent.config.policy_freq + 1):
-        measured |= agent.update(agent.see(batch), noise)
+        measured |= agent.update(agent.perceive(batch), noise)
         if broken(measured):
             break
     return {name: float(value) for name, value in measured.items()}
 
 
-def saturation(agent: T3D, memory: ReplayBuffer) -> float:
+def saturation(agent: Agent, memory: ReplayBuffer) -> float:
     """The share of the last actions that are at an end of their range."""
     if not memory.size:
         return 0.0
@@ -85,7 +91,7 @@ def saturation(agent: T3D, memory: ReplayBuffer) -> float:
 
 
 def warnings(
-    agent: T3D, memory: ReplayBuffer, config: Config, measured: Record
+    agent: Agent, memory: ReplayBuffer, config: Config, measured: Json
 ) -> Iterable[tuple[str, str]]:
     """What does not look right, each with a name, in plain words and with what to try."""
     share = measured["saturation"]
@@ -93,12 +99,13 @@ def warnings(
         found = f"{share:.0%} of the last actions are at the end of their range"
         yield "saturated", f"{found}: lower --learning-rate, or scale the observations to about 1"
     if config.discount < 1 and measured.get("mean_Q") is not None:
-        largest = config.reward_scale * float(np.abs(memory.reward[: memory.size]).max())
+        rewards = np.abs(memory.reward[memory.live_rows()])
+        largest = config.reward_scale * float(rewards.max())
         most = largest / (1 - config.discount)
         if abs(measured["mean_Q"]) > 2 * most > 0:
             found = f"mean Q is {measured['mean_Q']:,.4g}, and no return can be beyond {most:,.4g}"
             yield "exploding", f"{found}: lower --learning-rate or --tau, or scale the rewards down"
-    every = memory.newest(memory.size)[:: max(1, memory.size // 256)]
+    every = memory.live_rows()[:: max(1, memory.size // 256)]
     states = memory.batch(every[:256]).state.numpy()
     if states.std(axis=0).max() > 0:
         spread = agent.select_action(states).std(axis=0) / agent.max_action.cpu().numpy()

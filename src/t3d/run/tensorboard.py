@@ -1,29 +1,31 @@
-"""The run's records as TensorBoard events."""
+"""The run's records as TensorBoard events. Needs the extra `tensorboard`."""
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from t3d.run.folder import Record
+from t3d.run.records import Record
+from t3d.run.watchers import Watcher
+
+if TYPE_CHECKING:
+    from t3d.run.loop import Run
 
 
-class TensorBoard:
-    """A watcher of a run that writes every number of its records. Needs the extra `tensorboard`."""
+class TensorBoard(Watcher):
+    """Writes every number of the records, into the run's folder."""
 
-    def __init__(self, folder: Path, first_step: int) -> None:
-        """Write from `first_step` on; what an interrupted run wrote beyond it does not count."""
+    def on_start(self, run: "Run") -> None:
+        """Open the file. Events that an interrupted run wrote beyond this step are dropped."""
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer = SummaryWriter(str(folder), purge_step=first_step)
+        step = run.collector.steps
+        first = step + 1 if step else 0
+        self._writer = SummaryWriter(str(run.folder.tensorboard), purge_step=first)
 
-    def tick(self, step: int) -> None:
-        """Nothing to write."""
-
-    def record(self, record: Record) -> None:
+    def on_record(self, record: Record) -> None:
         """Write the numbers of one line of metrics.jsonl."""
-        kind, step = record["kind"], record["step"]
-        for name, value in record.items():
+        for name, value in record.to_json().items():
             if isinstance(value, (int, float)) and name not in ("step", "env", "episode"):
-                self._writer.add_scalar(f"{kind}/{name}", value, step)
+                self._writer.add_scalar(f"{record.kind}/{name}", value, record.step)
 
-    def close(self) -> None:
+    def on_end(self, run: "Run") -> None:
         """Hand everything to the disk."""
         self._writer.close()

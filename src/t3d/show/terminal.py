@@ -10,8 +10,19 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.table import Table
 
-from t3d.config import Config
-from t3d.run.folder import Record
+from t3d.run.loop import Run
+from t3d.run.records import (
+    CollectorChange,
+    Episode,
+    Evaluation,
+    HealthWarning,
+    Record,
+    Restart,
+    Stop,
+    Training,
+)
+from t3d.run.watchers import Watcher
+from t3d.show.words import clock
 
 _PLAIN_EVERY = 10.0  # seconds between plain lines, evaluations aside
 
@@ -20,38 +31,40 @@ class PatientConsole(Console):
     """A console whose reader may leave, as `head` does, without ending the run."""
 
     def on_broken_pipe(self) -> None:
-        """Go on in silence."""
+        """Continue in silence."""
         self.quiet = True
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-class TerminalWatcher:
+class TerminalWatcher(Watcher):
     """Shows progress with the time left, speed, returns, losses and mean Q."""
 
-    def __init__(self, console: Console, config: Config, first_step: int = 0) -> None:
+    def __init__(self, console: Console) -> None:
         self._console = console
-        self._config = config
-        self._first_step = first_step
-        self._started = time.monotonic()
         self._returns: deque[float] = deque(maxlen=10)
-        self._train: Record = {}
-        self._evaluation: Record = {}
-        self._drawn = 0.0
-        self._step = first_step
+        self._training: Training | None = None
+        self._evaluation: Evaluation | None = None
         self._live: Live | None = None
+        self._drawn = 0.0
+
+    def on_start(self, run: Run) -> None:
+        """Begin to draw."""
+        self._config = run.config
+        self._first_step = self._step = run.collector.steps
+        self._started = time.monotonic()
         self._bar = Progress(
             BarColumn(bar_width=None),
             TaskProgressColumn(),
             TextColumn("{task.completed:,.0f} of {task.total:,.0f} steps"),
-            console=console,
+            console=self._console,
             expand=True,
         )
-        self._task = self._bar.add_task("", total=config.steps, completed=first_step)
-        if console.is_terminal:
-            self._live = Live(self._table(), console=console, auto_refresh=False)
+        self._task = self._bar.add_task("", total=run.config.steps, completed=self._step)
+        if self._console.is_terminal:
+            self._live = Live(self._table(), console=self._console, auto_refresh=False)
             self._live.start()
 
-    def tick(self, step: int) -> None:
+    def on_step(self, step: int) -> None:
         """Draw, but not more often than an eye can see."""
         self._step = step
         now = time.monotonic()
@@ -59,72 +72,65 @@ class TerminalWatcher:
             self._drawn = now
             self._draw()
 
-    def record(self, record: Record) -> None:
-        """Remember a line of metrics.jsonl, and show it."""
-        self._step = record["step"]
-        if record["kind"] == "episode":
-            self._returns.append(record["return"])
+    def on_record(self, record: Record) -> None:
+        """Remember the numbers of a record, and show it."""
+        self._step = record.step
+        if isinstance(record, Episode):
+            self._returns.append(record.return_)
             return
-        if record["kind"] == "warning":
-            say(self._console, f"step {self._step:,}, warning: {record['text']}")
-            return
-        if record["kind"] == "restart":
-            what = f"the process of environment {record['env']} {record['why']}"
-            say(self._console, f"step {self._step:,}: {what}; restarted, with a new episode")
-            return
-        if record["kind"] == "collectors":
-            say(self._console, f"step {self._step:,}: {record['text']}")
-            return
-        if record["kind"] == "train":
-            self._train = record
-        else:
+        if isinstance(record, Training):
+            self._training = record
+        elif isinstance(record, Evaluation):
             self._evaluation = record
+        else:
+            say(self._console, _sentence(record))
+            return
         now = time.monotonic()
         if self._live:
             self._draw()
-        elif record["kind"] == "evaluation" or now - self._drawn > _PLAIN_EVERY:
+        elif isinstance(record, Evaluation) or now - self._drawn > _PLAIN_EVERY:
             self._drawn = now
             say(self._console, self._line())
 
-    def close(self) -> None:
+    def on_end(self, run: Run) -> None:
         """Leave the last state of the table on the screen."""
         if self._live:
             self._draw()
             self._live.stop()
 
     def time_left(self) -> str:
-        """An estimate from the pace of this process so far."""
-        done = self._step - self._first_step
-        if done <= 0:
+        """An estimate from the speed of this process so far."""
+        steps = self._step - self._first_step
+        if steps <= 0:
             return "?"
-        # Random steps cost nothing beside the ones with updates; they would flatter the pace.
-        recent = self._train.get("steps_per_second")
-        learning = self._step > self._config.random_steps
-        pace = recent if recent and learning else done / (time.monotonic() - self._started)
-        return clock((self._config.steps - self._step) / max(pace, 1e-9))
+        # Random steps cost nothing beside the ones with updates; they would flatter the speed.
+        speed = steps / (time.monotonic() - self._started)
+        if self._training and self._step > self._config.random_steps:
+            speed = self._training.steps_per_second or speed
+        return clock((self._config.steps - self._step) / max(speed, 1e-9))
 
     def _facts(self) -> dict[str, str]:
         facts = {}
-        if "steps_per_second" in self._train:
-            facts["speed"] = f"{self._train['steps_per_second']:,.0f} steps/s"
-        if "collectors" in self._train:
-            old = f"policies {self._train['staleness']:,.0f} steps old"
+        training, evaluation = self._training, self._evaluation
+        measures = training.measures if training else {}
+        if training:
+            facts["speed"] = f"{training.steps_per_second:,.0f} steps/s"
+        if "collectors" in measures:
+            old = f"policies {measures['staleness']:,.0f} steps old"
             facts["collectors"] = (
-                f"{self._train['collectors']:.0f} of {self._config.collectors}, {old}"
+                f"{measures['collectors']:.0f} of {self._config.collectors}, {old}"
             )
         if self._returns:
-            mean = sum(self._returns) / len(self._returns)
-            last = (
-                f"last {len(self._returns)} episodes" if len(self._returns) > 1 else "one episode"
-            )
+            mean, count = sum(self._returns) / len(self._returns), len(self._returns)
+            last = f"last {count} episodes" if count > 1 else "one episode"
             facts["return"] = f"{mean:,.1f} ({last})"
-        if self._evaluation:
-            mean, std = self._evaluation["mean"], self._evaluation["std"]
-            best = f"best {self._evaluation['best_mean']:,.1f} at {self._evaluation['best_step']:,}"
-            facts["evaluation"] = f"{mean:,.1f} ± {std:,.1f} ({best})"
+        if evaluation:
+            best = f"best {evaluation.best_mean:,.1f} at {evaluation.best_step:,}"
+            facts["evaluation"] = f"{evaluation.mean:,.1f} ± {evaluation.std:,.1f} ({best})"
         for name in ("critic_loss", "actor_loss", "mean_Q"):
-            if self._train.get(name) is not None:
-                facts[name.replace("_", " ")] = f"{self._train[name]:,.4g}"
+            value = measures.get(name)
+            if value is not None:
+                facts[name.replace("_", " ")] = f"{value:,.4g}"
         return facts
 
     def _table(self) -> Group:
@@ -152,13 +158,21 @@ class TerminalWatcher:
         return ", ".join([share, *facts, f"{self.time_left()} left"])
 
 
+def _sentence(record: Record) -> str:
+    """What happened, in words."""
+    match record:
+        case HealthWarning():
+            return f"step {record.step:,}, warning: {record.text}"
+        case Restart():
+            lost = f"the process of environment {record.env} {record.why}"
+            return f"step {record.step:,}: {lost}; restarted, with a new episode"
+        case CollectorChange():
+            return f"step {record.step:,}: {record.text}"
+        case Stop():
+            return f"step {record.step:,}: {record.watcher} stops the run: {record.reason}"
+    return f"step {record.step:,}: {record.kind}"
+
+
 def say(console: Console, text: str) -> None:
     """Print a line as it is: no colours, no markup, no breaks but the terminal's own."""
     console.print(text, highlight=False, markup=False, soft_wrap=True)
-
-
-def clock(seconds: float) -> str:
-    """Seconds as 1:02:03 or 2:03."""
-    minutes, second = divmod(round(seconds), 60)
-    hour, minute = divmod(minutes, 60)
-    return f"{hour}:{minute:02d}:{second:02d}" if hour else f"{minute}:{second:02d}"

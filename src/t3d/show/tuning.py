@@ -1,34 +1,56 @@
-"""A search for knobs, on the terminal and as a picture."""
+"""A search for knobs on the terminal, and as a picture."""
 
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.status import Status
 
-from t3d.run.folder import Record
+from t3d.run.loop import Run
+from t3d.run.records import Evaluation, Record
+from t3d.run.signals import StopSignal
+from t3d.run.watchers import Watcher
 from t3d.show import plots
-from t3d.show.terminal import clock, say
-from t3d.study.tune import Plan, Result, best_of
+from t3d.show.terminal import say
+from t3d.show.words import COMPILING, STOPPING, clock, knobs_text
+from t3d.study.plan import Plan
+from t3d.study.storage import open_study
+from t3d.study.tune import Result, best_of, results, search
+
+if TYPE_CHECKING:
+    from optuna import Study
 
 _PLAIN_EVERY = 60.0  # seconds between lines about a trial, where there is no terminal
 
 
-class TuningWatcher:
-    """A line for every trial that ended and, on a terminal, one about the trial that goes on."""
+def tune(plan: Plan, console: Console) -> tuple["Study", int | None]:
+    """Search for knobs and show the progress; the study, and the signal that stopped it, if any."""
+    study = open_study(plan)
+    trials = results(study)
+    before = f", of which {len(trials)} have ended" if trials else ""
+    head = f"{plan.base.env}, preset {plan.about['preset']}, {plan.base.steps:,} steps a trial"
+    say(console, f"{head}, {plan.trials} trials{before}: {plan.out}")
+    say(console, f"searched: {', '.join(plan.searched)}")
+    with StopSignal(lambda: say(console, STOPPING)).caught() as stop:
+        search(plan, study, stop, TuningWatcher(console, plan, trials))
+    return study, stop.number
 
-    def __init__(self, console: Console, plan: Plan, found: Sequence[Result]) -> None:
+
+class TuningWatcher(Watcher):
+    """A line for every trial that ended and, on a terminal, one about the trial that trains."""
+
+    def __init__(self, console: Console, plan: Plan, trials: Sequence[Result]) -> None:
         self._console = console
         self._plan = plan
-        self._shown = {each.number for each in found}
-        self._found = found
-        self._first = len(found)
+        self._shown = {each.number for each in trials}
+        self._ended = len(trials)
+        self._ended_before = len(trials)
         self._started = self._drawn = time.monotonic()
         self._status: Status | None = None
         self._number = 0
-        self._share = 0.0  # of the trial that goes on
+        self._share = 0.0  # of the trial that trains
         self._evaluation = ""
 
     def watch(self, number: int) -> "TuningWatcher":
@@ -39,8 +61,8 @@ class TuningWatcher:
             self._status.start()
         return self
 
-    def tick(self, step: int) -> None:
-        """Say where the trial is, but not more often than somebody looks."""
+    def on_step(self, step: int) -> None:
+        """Show the step, but not more often than somebody looks."""
         self._share = step / self._plan.base.steps
         now = time.monotonic()
         if now - self._drawn < (0.2 if self._status else _PLAIN_EVERY):
@@ -53,65 +75,58 @@ class TuningWatcher:
         else:
             say(self._console, line)
 
-    def record(self, record: Record) -> None:
+    def on_record(self, record: Record) -> None:
         """Remember an evaluation."""
-        if record["kind"] == "evaluation":
-            self._evaluation = f", evaluation {record['mean']:,.1f}"
+        if isinstance(record, Evaluation):
+            self._evaluation = f", evaluation {record.mean:,.1f}"
 
-    def close(self) -> None:
+    def on_end(self, run: Run) -> None:
         """The trial is over, for now."""
         self._share = 0.0
         if self._status:
             self._status.stop()
             self._status = None
 
-    def tell(self, found: Sequence[Result]) -> None:
-        """Say what came of the trials that ended since, whoever ran them."""
-        self._found = found
-        best = best_of(found)
-        for each in found:
+    def compiling(self) -> None:
+        """Explain the wait."""
+        say(self._console, COMPILING)
+
+    def update(self, trials: Sequence[Result]) -> None:
+        """Print the trials that ended since the last call, whichever process ran them."""
+        self._ended = len(trials)
+        best = best_of(trials)
+        for each in trials:
             if each.number in self._shown:
                 continue
             self._shown.add(each.number)
-            reached = "" if each.value is None else f"{each.value:,.1f}"
+            score = "" if each.value is None else f"{each.value:,.1f}"
             if each.ended != "finished":
-                reached = f"{each.ended} at step {each.step:,}"
-            beside = f"best {best.value:,.1f} (trial {best.number})" if best else "no best yet"
+                score = f"{each.ended} at step {each.step:,}"
+            best_text = f"best {best.value:,.1f} (trial {best.number})" if best else "no best yet"
             count = f"{len(self._shown):>3} of {self._plan.trials}"
-            line = f"{count}  trial {each.number:<3} {reached:>21}  {beside:<24} {self._left()}"
-            say(self._console, f"{line}  {_words(each.knobs)}")
+            line = f"{count}  trial {each.number:<3} {score:>21}  {best_text:<24} {self._left()}"
+            say(self._console, f"{line}  {knobs_text(each.knobs)}")
 
     def _left(self) -> str:
         """An estimate from the pace of this process so far."""
-        done = len(self._found) - self._first + self._share
-        missing = max(0, self._plan.trials - len(self._found) - self._share)
+        done = self._ended - self._ended_before + self._share
+        missing = max(0, self._plan.trials - self._ended - self._share)
         if not done:
             return "? left"
         return f"{clock(missing * (time.monotonic() - self._started) / done)} left"
 
 
-def _words(knobs: Record) -> str:
-    """Knobs with as many digits as an eye wants."""
-
-    def short(value: Any) -> str:
-        if isinstance(value, tuple):
-            return " ".join(map(str, value))
-        return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-    return ", ".join(f"{name} {short(value)}" for name, value in knobs.items())
-
-
-def draw(title: str, found: Sequence[Result], shares: dict[str, float], out: Path) -> list[Path]:
-    """Draw what each trial reached, and which knobs mattered, as PNG and SVG; returns the files."""
+def draw(title: str, trials: Sequence[Result], shares: dict[str, float], out: Path) -> list[Path]:
+    """Draw the score of each trial, and which knobs mattered, as PNG and SVG; returns the files."""
     figure = plots.new_figure(6.4 * 2, 4.2)
     axes = figure.add_subplot(1, 2, 1)
     kinds = {"finished": ("o", "C0"), "pruned": ("x", "0.6"), "diverged": ("v", "C3")}
     for kind, (marker, color) in kinds.items():
-        some = [each for each in found if each.ended == kind and each.value is not None]
+        some = [each for each in trials if each.ended == kind and each.value is not None]
         if some:
             numbers, values = zip(*[(each.number, each.value) for each in some])
             axes.scatter(numbers, values, marker=marker, color=color, label=kind, zorder=3)
-    so_far = [(each.number, best_of(found[: i + 1])) for i, each in enumerate(found)]
+    so_far = [(each.number, best_of(trials[: i + 1])) for i, each in enumerate(trials)]
     line = [(number, best.value) for number, best in so_far if best]
     axes.step(*zip(*line), where="post", color="C0", lw=2, alpha=0.6, label="best so far")
     note = "mean of the last third of its evaluations;\nif it did not finish, its last one"
@@ -123,8 +138,8 @@ def draw(title: str, found: Sequence[Result], shares: dict[str, float], out: Pat
     axes = figure.add_subplot(1, 2, 2)
     names = list(reversed(shares))
     axes.barh(names, [shares[name] for name in names], color="C0")
-    what = "what set the best quarter apart"
-    axes.set(title=what, xlabel=f"share (PED-ANOVA of {len(found)} trials)")
+    axes.set(title="knobs that made the best quarter")
+    axes.set(xlabel=f"share of each knob (PED-ANOVA of {len(trials)} trials)")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axes.grid(alpha=0.3, axis="x")
     axes.set_axisbelow(True)

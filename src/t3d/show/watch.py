@@ -1,4 +1,4 @@
-"""`t3d report --watch`: the report on localhost, which follows runs while they go on."""
+"""`t3d report --watch`: the report on localhost, which follows runs while they train."""
 
 from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,29 +12,29 @@ from t3d.show.report import report_data, version
 
 
 def serve(runs: Sequence[str | Path], port: int, ready: Callable[[str], None]) -> None:
-    """Serve the page of some runs until interrupted; `ready` is told its address."""
-    report_data(runs)  # what is wrong is said here, and not in the browser
+    """Serve the page of some runs until interrupted; `ready` is called with its address."""
+    report_data(runs)  # bad input is an error here, and not in the browser
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked = urlsplit(self.path)
+            url = urlsplit(self.path)
             try:
-                self._tell(asked.path, parse_qs(asked.query).get("known", []))
+                self._respond(url.path, parse_qs(url.query).get("version", []))
             except ConnectionError:
-                pass  # who asked has gone
-            except Exception as error:  # a bug, or a folder that goes away; the next may do better
-                self._answer(500, "text/plain", str(error))
+                pass  # the browser has gone
+            except Exception as error:  # a bug, or a folder that was removed; the next may work
+                self._send(500, "text/plain", str(error))
 
-        def _tell(self, path: str, known: list[str]) -> None:
+        def _respond(self, path: str, shown: list[str]) -> None:
             now = version(runs)
             if path not in ("/", "/data.json"):
-                self._answer(404, "text/plain", "not here")
-            elif known == [now]:
-                self._answer(204, "application/json", "")  # nothing is new
+                self._send(404, "text/plain", "not here")
+            elif shown == [now]:
+                self._send(204, "application/json", "")  # nothing is new
             else:
-                self._answer(200, *_content(path, report_data(runs) | {"version": now}))
+                self._send(200, *_content(path, report_data(runs) | {"version": now}))
 
-        def _answer(self, code: int, kind: str, text: str) -> None:
+        def _send(self, code: int, kind: str, text: str) -> None:
             content = text.encode(errors="replace")
             self.send_response(code)
             self.send_header("Content-Type", f"{kind}; charset=utf-8")
@@ -49,7 +49,7 @@ def serve(runs: Sequence[str | Path], port: int, ready: Callable[[str], None]) -
     try:
         server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     except (OSError, OverflowError) as error:
-        advice = "take another with --port, or 0 for any"
+        advice = "choose another with --port, or 0 for any free one"
         raise BadInput(f"port {port} cannot be served: {error}; {advice}") from error
     with server:
         ready(f"http://127.0.0.1:{server.server_address[1]}/")

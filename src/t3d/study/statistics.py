@@ -1,8 +1,8 @@
-"""What a few runs can tell, after Agarwal et al. 2021, "Deep reinforcement learning at the edge of
-the statistical precipice": robust means, intervals by resampling seeds, chances to do better.
+"""Statistics of a few runs, after Agarwal et al. 2021, "Deep reinforcement learning at the edge of
+the statistical precipice": robust means, intervals over seeds, and the probability of improvement.
 
-Scores are one array per environment, whose last axis is the runs. Axes before it, such as that of
-the resamples, stay.
+Scores are one array per environment, whose last axis is the runs. Functions reduce that axis and
+keep those before it, such as the axis of the resamples.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ RESAMPLES = 2000
 
 
 def iqm(scores: Scores) -> Array:
-    """The mean of the middle half of all runs: a quarter, rounded down, goes at either end."""
+    """The interquartile mean of all runs: a quarter, rounded down, is cut off at either end."""
     runs = np.sort(np.concatenate(scores, axis=-1), axis=-1)
     cut = runs.shape[-1] // 4
     return np.asarray(runs[..., cut : runs.shape[-1] - cut].mean(axis=-1))
@@ -49,7 +49,7 @@ def improvement(scores: Scores, over: Scores) -> Array:
 
 
 def draw(stream: np.random.Generator, scores: Scores) -> list[Array]:
-    """Which runs each resample takes: as many as there are, within each environment."""
+    """The runs of each resample: as many as there are, within each environment."""
     sizes = [runs.shape[-1] for runs in scores]
     return [stream.integers(size, size=(RESAMPLES, size)) for size in sizes]
 
@@ -61,17 +61,17 @@ def estimate(statistic: Callable[[Scores], Array], scores: Scores, draws: Sequen
 
 
 def p_value(stream: np.random.Generator, scores: Scores, over: Scores) -> float:
-    """How often chance sets two groups as far apart, by `improvement`, as they are.
+    """How often chance alone makes two groups differ as much, by `improvement`, as they do.
 
-    A permutation test: within each environment, runs are dealt out to the two groups anew. Unlike
-    an interval from few runs, it is not fooled by groups that happen not to overlap.
+    A permutation test: within each environment, runs are assigned to the two groups at random.
+    Unlike an interval from few runs, it is not fooled by groups that happen not to overlap.
     """
     mine, theirs = [], []
     for one, other in zip(scores, over):
         both = np.tile(np.concatenate([one, other]), (RESAMPLES, 1))
-        dealt = stream.permuted(both, axis=1)
-        mine.append(dealt[:, : len(one)])
-        theirs.append(dealt[:, len(one) :])
-    found = abs(improvement(scores, over) - 0.5) - 1e-9  # equal but for rounding is equal
-    as_far = np.count_nonzero(abs(improvement(mine, theirs) - 0.5) >= found)
-    return float((1 + as_far) / (1 + RESAMPLES))
+        shuffled = stream.permuted(both, axis=1)
+        mine.append(shuffled[:, : len(one)])
+        theirs.append(shuffled[:, len(one) :])
+    difference = abs(improvement(scores, over) - 0.5) - 1e-9  # equal but for rounding is equal
+    as_large = np.count_nonzero(abs(improvement(mine, theirs) - 0.5) >= difference)
+    return float((1 + as_large) / (1 + RESAMPLES))

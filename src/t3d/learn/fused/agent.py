@@ -5,7 +5,7 @@ import math
 import threading
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import Any, SupportsFloat
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from t3d.base.errors import BadInput
 from t3d.base.numbers import Array
 from t3d.base.observation import Layout
 from t3d.config import Config
+from t3d.learn.agent import Measures, adam_state
 from t3d.learn.fused import entry
 from t3d.learn.fused.plan import (
     SCHEDULE,
@@ -33,8 +34,10 @@ from t3d.learn.fused.threads import COUNTERS
 from t3d.learn.fused.tiles import LANES
 from t3d.learn.fused.update import Job
 from t3d.learn.normalize import Normalizer
-from t3d.learn.replay.memory import Batch, ReplayBuffer
-from t3d.learn.t3d import T3D, adam_state
+from t3d.learn.perception import Batch
+from t3d.learn.replay.memory import ReplayBuffer
+from t3d.learn.replay.sampling import Transitions, check_rows
+from t3d.learn.t3d import T3D
 
 
 class FusedT3D(T3D):
@@ -43,6 +46,21 @@ class FusedT3D(T3D):
     The networks' parameters and Adam's moments are views of a few flat arrays, which the
     compiled update works on; PyTorch, `state_dict` and files see no difference.
     """
+
+    agent_id = "t3d"
+    engine = "fused"
+    depends_on_threads = False
+
+    @classmethod
+    def why_not(cls, config: Config, layout: Layout | None) -> str:
+        """Why this engine cannot be used for a config and a layout; empty if it can."""
+        if layout and layout.images:
+            return "fused has no convolutions for images"
+        if config.device.partition(":")[0] != "cpu":
+            return f"fused runs on the CPU, not on {config.device}"
+        if config.body != "mlp":
+            return f"fused has no network body {config.body}, only mlp"
+        return super().why_not(config, layout)
 
     def __init__(
         self,
@@ -55,11 +73,9 @@ class FusedT3D(T3D):
     ) -> None:
         """Build an untrained agent; `low` and `high` bound each dimension of the action."""
         super().__init__(state_dim, low, high, config, dtype=dtype)
-        if self.device.type != "cpu":
-            advice = "take --device cpu, or --engine reference"
-            raise BadInput(f"engine fused runs on the CPU, not on {self.device}; {advice}")
-        if self.layout.images:
-            raise BadInput("engine fused has no convolutions for images; take --engine reference")
+        why_not = self.why_not(self.config, self.layout)
+        if why_not:
+            raise BadInput(f"engine {why_not}; use --engine reference")
         actor, critic = list(self.actor.parameters()), list(self.critic.parameters())
         targets = itertools.chain(self.actor_target.parameters(), self.critic_target.parameters())
         adam = self.actor_optimizer.state | self.critic_optimizer.state
@@ -78,14 +94,14 @@ class FusedT3D(T3D):
             middle=self.actor.middle.numpy(),
             max_action=self.actor.max_action.numpy(),
         )
-        self._scaling = _scaling(self.normalizer)
+        self._scaling = _scaling(self.perception.normalizer)
         layers = lay_out(
             self.state_dim, self.action_dim, self.config.hidden, panels=1
         ).networks.actor
         bounds, scaling = tuple(self._bounds), tuple(self._scaling)
         self._acting = self._weights.parameters, layers, bounds, scaling
         self._team: ThreadTeam | None = None
-        self._td_errors: Array | None = None
+        self._td_errors: Array = np.zeros((2, 0))
 
     def _adam(self, module: nn.Module) -> Any:
         # PyTorch's own Adam is not needed, and takes a second to import.
@@ -103,24 +119,25 @@ class FusedT3D(T3D):
 
     def select_action(self, state: ArrayLike) -> NDArray[np.float32]:
         """The policy's action for one state, or for a batch of states. No noise is added."""
-        states = self._states(state)
+        states = self.perception.checked(state)
         rows = states if states.ndim == 2 else states[None]
         actions = np.empty((len(rows), self.action_dim), np.float32)
         entry.act(*self._acting, rows, actions)
         return actions if states.ndim == 2 else actions[0]
 
-    def train(self, replay_buffer: ReplayBuffer, iterations: int) -> dict[str, SupportsFloat]:
+    def train(self, replay_buffer: ReplayBuffer, iterations: int) -> Measures:
         """Run that many training iterations; returns the last of each measure."""
         team = self._team_for(replay_buffer)
-        measures: dict[str, SupportsFloat] = {}
+        measures: Measures = {}
         for _ in range(iterations):
             self._draw(team.job, replay_buffer)
             team.begin()
             team.finish()
             measures |= self._learned(team.job)
+            self.tell_sampler()
         return measures
 
-    def begin(self, replay_buffer: ReplayBuffer) -> Callable[[], dict[str, SupportsFloat]] | None:
+    def begin(self, replay_buffer: ReplayBuffer) -> Callable[[], Measures] | None:
         """Begin an update that leaves the actor as it is; returns a function that finishes it.
 
         None if the actor is due, or if there is no other thread to do it.
@@ -131,13 +148,15 @@ class FusedT3D(T3D):
         self._draw(team.job, replay_buffer)
         team.begin()
 
-        def finish() -> dict[str, SupportsFloat]:
+        def finish() -> Measures:
             team.finish()
-            return self._learned(team.job)
+            measures = self._learned(team.job)
+            self.tell_sampler()
+            return measures
 
         return finish
 
-    def last_batch(self, replay_buffer: ReplayBuffer) -> tuple[Batch, Tensor] | None:
+    def last_batch(self, replay_buffer: ReplayBuffer) -> tuple[Transitions, Tensor] | None:
         """What the last update learned from, and its noise; None if there was none yet."""
         if self._team is None or not self._team.serves(replay_buffer) or self.updates == 0:
             return None
@@ -146,18 +165,13 @@ class FusedT3D(T3D):
         return batch.to(self.device, self.dtype), torch.from_numpy(drawn.noise.copy())
 
     @property
-    def td_errors(self) -> Array | None:
-        """How far each twin was from the target in the last update, absolute: (2, rows).
-
-        None if there was no update yet. The next one overwrites it.
-        """
-        return self._td_errors
+    def td_errors(self) -> Tensor:
+        """The larger of both critics' errors in each row of the last batch, for priorities."""
+        return torch.from_numpy(self._td_errors).amax(dim=0)
 
     def _team_for(self, memory: ReplayBuffer) -> ThreadTeam:
         if self._team is None or not self._team.serves(memory):
-            self._check_memory(memory)
-            if memory.frame_stack > 1:
-                raise BadInput("engine fused does not put stacks of frames together")
+            self.check_memory(memory)
             stores = Memory(
                 observation=memory.observation,
                 next_at=memory.next_at,
@@ -172,13 +186,13 @@ class FusedT3D(T3D):
 
     def _draw(self, job: Job, memory: ReplayBuffer) -> None:
         """All randomness of the next update."""
-        memory.check_draw(self.config.batch_size)
-        self.sampling.random(out=job.batch.uniform)
-        job.batch.size[0] = memory.size
+        self.rows = self.sampler.draw(memory, self.config.batch_size, self.sampling)
+        job.batch.rows[:] = check_rows(memory, self.rows)
+        job.batch.from_memory[0] = 1
         self.smoothing.standard_normal(out=job.batch.noise, dtype=np.float32)
         self._schedule(job)
 
-    def update(self, batch: Batch, noise: Tensor) -> dict[str, SupportsFloat]:
+    def update(self, batch: Batch, noise: Tensor) -> Measures:
         """Steps 5 to 15, once. All randomness comes in as arguments."""
         rows = len(noise)
         widths = (self.state_dim,), (self.state_dim,), (self.action_dim,), (), (), ()
@@ -220,7 +234,7 @@ class FusedT3D(T3D):
         critic_step, actor_step = self._steps
         job.schedule[0] = critic_step + 1, actor_step + 1, self._actor_due()
 
-    def _learned(self, job: Job) -> dict[str, SupportsFloat]:
+    def _learned(self, job: Job) -> Measures:
         """Count an update that is done; returns its measures."""
         actor_due = self._actor_due()
         critic_step, actor_step = self._steps
@@ -257,9 +271,9 @@ class FusedT3D(T3D):
             schedule=np.zeros(1, SCHEDULE),
             memory=memory,
             batch=Draw(
-                uniform=np.zeros(batch_size),
-                size=np.zeros(1, np.int64),
+                from_memory=np.zeros(1, np.int64),
                 rows=np.zeros(batch_size, np.int64),
+                steps=np.zeros(batch_size, np.int64),
                 ends=np.zeros(batch_size, np.int64),
                 rewards=np.zeros(batch_size, kind),
                 discounts=np.zeros(batch_size, kind),
@@ -294,7 +308,7 @@ def _scaling(normalizer: Normalizer) -> Scaling:
     return Scaling(
         shift=normalizer.shift.numpy(),
         scale=normalizer.scale.numpy(),
-        limit=normalizer.most.numpy(),
+        limit=normalizer.limit.numpy(),
     )
 
 

@@ -3,10 +3,9 @@
 import hashlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import numba
-
+from t3d.base.compiling import compiled, entry
 from t3d.base.numbers import Array
 from t3d.learn.fused.layers import select_action
 from t3d.learn.fused.plan import (
@@ -21,16 +20,7 @@ from t3d.learn.fused.plan import (
     Weights,
 )
 from t3d.learn.fused.threads import end_update, start_update, wait_for_update
-from t3d.learn.fused.tiles import COMPILE_OPTIONS, Function, compiled
 from t3d.learn.fused.update import Job, update
-
-
-def _entry(function: Function) -> Function:
-    """Compile a function, and keep the result on disk, where that is possible."""
-    try:
-        return cast(Function, numba.njit(cache=True, **COMPILE_OPTIONS)(function))
-    except RuntimeError:  # neither beside the source nor in the user's cache can be written
-        return compiled(function)
 
 
 def source_key(folders: Iterable[Path]) -> str:
@@ -106,9 +96,10 @@ def _entry_points(version: str) -> tuple[Callable[..., Any], ...]:
         for i in range(len(states)):
             actions[i] = select_action(parameters, actor, *names, states[i])
 
-    return _entry(begin), _entry(work), _entry(act)
+    return entry(begin), entry(work), entry(act)
 
 
-# All folders whose functions may be compiled into these.
+# The folders whose functions may be compiled into these.
 _here = Path(__file__).parent
-begin, work, act = _entry_points(source_key([_here, _here.with_name("replay")]))
+FOLDERS = _here, _here.with_name("replay"), _here.parents[1] / "base"
+begin, work, act = _entry_points(source_key(FOLDERS))

@@ -6,13 +6,13 @@
 import math
 from typing import Any, NamedTuple
 
+from t3d.base.compiling import compiled
 from t3d.base.numbers import Array
 from t3d.learn.fused.plan import Bounds, Scaling, Scratch, Weights
 from t3d.learn.fused.steps import Share, grads, normalized, units
 from t3d.learn.fused.tiles import (
     HEIGHT,
     LANES,
-    compiled,
     dot,
     linear,
     masked,
@@ -28,7 +28,8 @@ from t3d.learn.fused.tiles import (
 @compiled
 def weight_of(parameters: Array, layer: Any) -> Array:
     """The weights of a layer: (outs, ins)."""
-    return view(parameters, layer.weight, (layer.outs, layer.ins))
+    weights: Array = view(parameters, layer.weight, (layer.outs, layer.ins))
+    return weights
 
 
 @compiled
@@ -78,7 +79,8 @@ def backward_to_action(parameters: Array, critic: Array, actor: Array, my: Share
 def transposed_inputs(scratch: Scratch, layer: Any) -> Array:
     """The inputs of a layer with units and lanes swapped: (ins / 16, panels, lanes, 16)."""
     shape = (layer.width // LANES, len(scratch.panels), LANES, LANES)
-    return view(scratch.transposed, layer.transposed, shape)
+    inputs: Array = view(scratch.transposed, layer.transposed, shape)
+    return inputs
 
 
 @compiled

@@ -89,9 +89,9 @@ class Memory(NamedTuple):
 class Draw(NamedTuple):
     """The transitions of one update, and its randomness."""
 
-    uniform: Array  # (batch,): from 0 to 1, which rows to draw
-    size: Array  # (1,): how many rows to draw from; 0 if the next four are filled already
+    from_memory: Array  # (1,): 1 if only `rows` is filled; 0 if `ends` to `discounts` are, too
     rows: Array  # (batch,): rows of the memory, and of their states
+    steps: Array  # (batch,): how many steps each transition takes together
     ends: Array  # (batch,): where the next states are
     rewards: Array  # (batch,): summed over n steps, and scaled
     discounts: Array  # (batch,): of the next states' values; 0 where an episode terminated

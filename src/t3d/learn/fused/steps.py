@@ -7,6 +7,7 @@ transitions than lanes. Formulas leave its other lanes alone: their gradients st
 import math
 from typing import Any, NamedTuple
 
+from t3d.base.compiling import compiled
 from t3d.base.numbers import Array
 from t3d.learn.fused.plan import (
     ACTOR_LOSS,
@@ -19,7 +20,8 @@ from t3d.learn.fused.plan import (
     Scaling,
     Scratch,
 )
-from t3d.learn.fused.tiles import LANES, compiled
+from t3d.learn.fused.tiles import LANES
+from t3d.learn.replay.sampling import walk
 
 
 class Share(NamedTuple):
@@ -64,21 +66,23 @@ def grads(panel: Array, layer: Any) -> Array:
     return panel[layer.grad : layer.grad + layer.outs]
 
 
+n_step_walk = compiled(walk)  # the function that the replay memory calls, too
+
+
 @compiled
-def draw(memory: Memory, batch: Draw, knobs: Knobs, my: Share) -> None:
-    """Step 4: draw rows, and follow each for n steps, or to the end of its episode."""
+def follow(memory: Memory, batch: Draw, knobs: Knobs, my: Share) -> None:
+    """Step 4: follow each row for n steps, or to the end of its episode."""
     kind = knobs.discounts.dtype.type
-    for i in range(my.first * LANES, min(my.last * LANES, my.rows)):
-        row = int(batch.uniform[i] * batch.size[0])
-        batch.rows[i] = row
-        total, steps, place = memory.reward[row], 1, memory.next_at[row]
-        while place < len(memory.reward) and steps < len(knobs.discounts) - 1:
-            row = place
-            total += memory.reward.dtype.type(knobs.discounts[steps]) * memory.reward[row]
-            steps, place = steps + 1, memory.next_at[row]
-        batch.ends[i] = place
-        batch.rewards[i] = kind(total) * kind(knobs.reward_scale)
-        batch.discounts[i] = (kind(1) - memory.done[row]) * knobs.discounts[steps]
+    mine = slice(my.first * LANES, min(my.last * LANES, my.rows))
+    ends, rewards, discounts = batch.ends[mine], batch.rewards[mine], batch.discounts[mine]
+    steps = batch.steps[mine]
+    reach = knobs.discounts[:-1]
+    n_step_walk(batch.rows[mine], memory.next_at, memory.reward, reach, ends, rewards, steps)
+    for i in range(ends.size):
+        last = ends[i]
+        ends[i] = memory.next_at[last]
+        rewards[i] *= kind(knobs.reward_scale)
+        discounts[i] = (kind(1) - memory.done[last]) * knobs.discounts[steps[i]]
 
 
 @compiled

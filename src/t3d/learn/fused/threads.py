@@ -14,8 +14,8 @@ from llvmlite import ir
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from t3d.base.compiling import compiled
 from t3d.base.numbers import Array
-from t3d.learn.fused.tiles import compiled
 
 # The counters, each in a cache line of its own. UPDATING is the team's size during an update.
 _ARRIVED, _ROUND, _CALL, _TASK, UPDATING, COUNTERS = 0, 8, 16, 24, 32, 40

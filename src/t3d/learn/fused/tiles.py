@@ -20,7 +20,7 @@ compiler's choice.
 
 from collections.abc import Callable
 from functools import reduce
-from typing import Any, Literal, NamedTuple, TypeVar, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import numba
 from llvmlite import ir
@@ -28,23 +28,13 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
+from t3d.base.compiling import compiled
 from t3d.base.numbers import Array
 
 LANES = 16
 HEIGHT = 6  # rows of a tile; rows that are left over are done in lower tiles
 _HEIGHTS = (HEIGHT, 4, 2, 1)
-COMPILE_OPTIONS: dict[str, Any] = {
-    "nogil": True,
-    "error_model": "numpy",  # a division by zero gives inf, as in PyTorch
-}
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 Finish = Literal["linear", "relu", "masked", "plain"]
-
-
-def compiled(function: Function) -> Function:
-    """Compile a function into whatever compiled function calls it."""
-    return cast(Function, numba.njit(**COMPILE_OPTIONS)(function))
 
 
 class _Code:

@@ -11,6 +11,7 @@ Which thread computes a number does not change the number: any team gives the sa
 
 from typing import NamedTuple
 
+from t3d.base.compiling import compiled
 from t3d.base.numbers import Array
 from t3d.learn.fused.layers import (
     backward,
@@ -37,7 +38,7 @@ from t3d.learn.fused.steps import (
     actor_loss,
     bellman,
     critic_loss,
-    draw,
+    follow,
     gather,
     normalize,
     scale_actions,
@@ -47,7 +48,6 @@ from t3d.learn.fused.steps import (
     total_measures,
 )
 from t3d.learn.fused.threads import barrier, next_task
-from t3d.learn.fused.tiles import compiled
 
 _TASKS = 4  # that steps 4 to 9 are divided into, per thread
 
@@ -85,9 +85,9 @@ def update(job: Job, me: int, team: int) -> None:
     task = next_task(job.counters)
     while task < tasks:
         my = share(panels, rows, task, tasks)
-        # Step 4: draw a batch, and gather it from the memory.
-        if batch.size[0] > 0:
-            draw(memory, batch, knobs, my)
+        # Step 4: gather a batch of transitions from the memory.
+        if batch.from_memory[0]:
+            follow(memory, batch, knobs, my)
         gather(memory.observation, batch.rows, at.state, my)
         gather(memory.observation, batch.ends, at.next_state, my)
         gather(memory.action, batch.rows, at.action, my)

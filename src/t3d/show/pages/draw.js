@@ -36,18 +36,18 @@ function minus(text) {
 /** Nested lists as a table whose cells are tinted by sign and size. */
 function tensor(name, shape, rows, options = {}) {
   const flat = rows.map((row) => (Array.isArray(row) ? row : [row]));
-  const most = Math.max(1e-12, ...flat.flat().map(Math.abs));
+  const largest = Math.max(1e-12, ...flat.flat().map(Math.abs));
   const body = flat.map((row, i) =>
     make("tr", { class: i === options.lit ? "lit" : null },
       row.map((value, j) => make("td", {
-        style: `--tint: var(${value < 0 ? "--minus" : "--plus"}); --much: ${(Math.abs(value) / most).toFixed(3)}`,
+        style: `--tint: var(${value < 0 ? "--minus" : "--plus"}); --much: ${(Math.abs(value) / largest).toFixed(3)}`,
         class: options.dim && options.dim(i, j) ? "dim" : null,
       }, show(value)))));
-  const said = `(${shape.join(", ")}${shape.length === 1 ? "," : ""})`;
+  const size = `(${shape.join(", ")}${shape.length === 1 ? "," : ""})`;
   const more = options.note ? ` ${options.note}` : "";
-  const head = make("figcaption", {}, make("code", {}, name), " ", make("span", { class: "shape" }, said), more);
+  const head = make("figcaption", {}, make("code", {}, name), " ", make("span", { class: "shape" }, size), more);
   const table = make("table", {}, make("tbody", {}, body));
-  return make("figure", { class: "tensor", tabindex: "0", "aria-label": `${name}, shape ${said}` }, head, table);
+  return make("figure", { class: "tensor", tabindex: "0", "aria-label": `${name}, shape ${size}` }, head, table);
 }
 
 /** A function from numbers to pixels. */
@@ -65,7 +65,7 @@ function ticks(low, high, about = 5) {
   return Array.from({ length: Math.max(0, Math.floor(high / step + 1e-6) - first + 1) }, (_, i) => (first + i) * step);
 }
 
-/** The ends of an axis for some values, with room at both; never so near that they cannot be told apart. */
+/** The ends of an axis for some values, with a margin; never so close that they look equal. */
 function ends(values, share = 0.05) {
   const [low, high] = [Math.min(...values), Math.max(...values)];
   const size = Math.max(Math.abs(low), Math.abs(high));
@@ -78,8 +78,8 @@ function picture(width, height, label, ...children) {
   return make("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label }, ...children);
 }
 
-function text(x, y, said, attributes = {}) {
-  return make("text", { x, y, ...attributes }, said);
+function text(x, y, words, attributes = {}) {
+  return make("text", { x, y, ...attributes }, words);
 }
 
 function line(x1, y1, x2, y2, attributes = {}) {
@@ -107,9 +107,9 @@ function ordinal(value) {
 
 const COLOURS = ["--one", "--two", "--action", "--state", "--actor", "--reward"];
 
-const HIDDEN = {}; // by title: a chart that is drawn anew keeps what was hidden
+const HIDDEN = {}; // by title: a chart that is drawn again keeps its hidden lines
 
-/** Lines over steps, with bands; can be pointed at, and walked through with the arrow keys.
+/** Lines over steps, with bands; the mouse or the arrow keys show the numbers.
  *
  * A series has a name, steps and values; low and high if it has a band; colour, dash and thin as it
  * likes. What is null is left out.
@@ -119,7 +119,7 @@ function chart({ title, x, y, series, width: widest = 480, height = 230, zero = 
   const hidden = HIDDEN[title] ||= new Set();
   const [left, right, top, bottom] = [52, 26, 10, height - 44];
   const drawn = make("div", { class: "drawing" });
-  const said = make("output", { class: "said", "aria-live": "polite" });
+  const readout = make("output", { class: "readout", "aria-live": "polite" });
   const coloured = series.map((s, i) => ({ colour: `var(${COLOURS[i % COLOURS.length]})`, ...s }));
   const steps = [...new Set(coloured.flatMap((s) => s.steps))].sort((a, b) => a - b);
   let at = null; // an index of steps
@@ -128,11 +128,11 @@ function chart({ title, x, y, series, width: widest = 480, height = 230, zero = 
   function render() {
     const shown = coloured.filter((s) => !hidden.has(s.name));
     const all = shown.flatMap((s) => [...s.values, ...(s.low || []), ...(s.high || [])]).filter((v) => v !== null);
-    const [least, most] = ends(zero || !all.length ? [0, ...all] : all);
-    const py = scale(least, most, bottom, top);
+    const [low, high] = ends(zero || !all.length ? [0, ...all] : all);
+    const py = scale(low, high, bottom, top);
     const px = scale(steps[0] ?? 0, steps.at(-1) || 1, left, width - right);
     const grid = [
-      ticks(least, most, 5).map((v) => [line(left, py(v), width - right, py(v), { class: "line" }), text(left - 6, py(v) + 4, show(v, 3), { "text-anchor": "end", class: "soft" })]),
+      ticks(low, high, 5).map((v) => [line(left, py(v), width - right, py(v), { class: "line" }), text(left - 6, py(v) + 4, show(v, 3), { "text-anchor": "end", class: "soft" })]),
       ticks(steps[0] ?? 0, steps.at(-1) || 1, 5).map((v) => [line(px(v), bottom, px(v), bottom + 4), text(px(v), bottom + 18, Math.round(v).toLocaleString("en"), { "text-anchor": "middle", class: "soft" })]),
       text(width - right, height - 6, x, { "text-anchor": "end", class: "soft" }), text(left, height - 6, y, { class: "soft" }),
     ].flat(3);
@@ -159,7 +159,7 @@ function chart({ title, x, y, series, width: widest = 480, height = 230, zero = 
         const band = s.low ? ` (${show(s.low[i])} to ${show(s.high[i])})` : "";
         parts.push(`${s.name} ${show(s.values[i])}${band}`);
       }
-      said.textContent = parts.join(" · ");
+      readout.textContent = parts.join(" · ");
     }
     const names = shown.map((s) => s.name).join(", ");
     const svg = picture(width, height, `${title}: ${names} over ${x}`, grid, lines, pointer);
@@ -195,5 +195,5 @@ function chart({ title, x, y, series, width: widest = 480, height = 230, zero = 
     return key;
   }));
   render();
-  return make("figure", { class: "chart", style: `max-width: ${1.4 * width}px` }, make("figcaption", {}, title), drawn, said, legend);
+  return make("figure", { class: "chart", style: `max-width: ${1.4 * width}px` }, make("figcaption", {}, title), drawn, readout, legend);
 }

@@ -1,13 +1,13 @@
 "use strict";
-// One recorded update, told in fifteen steps; a few knobs can be turned, and what follows from
-// them is computed here by the same formulas.
+// One recorded update in fifteen steps. A few knobs can be changed; the same formulas then compute
+// what follows.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const knobs = data.knobs;
 const dims = data.low.length;
 const half = data.high.map((high, i) => (high - data.low[i]) / 2);
 const middle = data.high.map((high, i) => (high + data.low[i]) / 2);
-const usual = () => ({
+const recorded = () => ({
   update: 1,
   row: data.row,
   policy_noise: knobs.policy_noise,
@@ -17,7 +17,7 @@ const usual = () => ({
   tau: knobs.tau,
   terminated: null, // as recorded
 });
-let chosen = usual();
+let chosen = recorded();
 
 // ---------------------------------------------------------------- the formulas
 
@@ -27,23 +27,23 @@ function unpack({ shape, base64 }) {
 }
 
 const unpackLayers = (layers) => layers.map(({ weight, bias }) => ({ weight: unpack(weight), bias: unpack(bias).values }));
-const judges = data.judges.map((both) => both.map(unpackLayers)); // the critics' targets
-const players = data.players.map(unpackLayers); // the actor, if it is small enough to draw
+const criticTargets = data.critic_targets.map((twins) => twins.map(unpackLayers));
+const actors = data.actors.map(([layers]) => unpackLayers(layers)); // if they are small enough to draw
 
-/** What each layer of a network gives for one row: linear, with a ReLU between each two. */
+/** The output of each layer of a network for one row: linear, with a ReLU between layers. */
 function forward(layers, inputs) {
-  const given = [inputs];
+  const outputs = [inputs];
   layers.forEach(({ weight, bias }, depth) => {
     const [outs, ins] = weight.shape;
-    const found = [];
+    const output = [];
     for (let i = 0; i < outs; i++) {
       let sum = bias[i];
-      for (let j = 0; j < ins; j++) sum += weight.values[i * ins + j] * given[depth][j];
-      found.push(depth < layers.length - 1 ? Math.max(0, sum) : sum);
+      for (let j = 0; j < ins; j++) sum += weight.values[i * ins + j] * outputs[depth][j];
+      output.push(depth < layers.length - 1 ? Math.max(0, sum) : sum);
     }
-    given.push(found);
+    outputs.push(output);
   });
-  return given;
+  return outputs;
 }
 
 const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
@@ -54,13 +54,13 @@ function compute(with_ = chosen) {
   const rows = u.next_action.length;
   const clipped = u.noise.map((row) => row.map((n) => clamp(n * with_.policy_noise, -with_.noise_clip, with_.noise_clip)));
   const smoothed = u.next_action.map((row, i) => row.map((a, j) => clamp(a + clipped[i][j] * half[j], data.low[j], data.high[j])));
-  const both = judges[u.judges];
-  const judged = (twin) => smoothed.map((action, i) => {
+  const both = criticTargets[u.critic_targets];
+  const values = (twin) => smoothed.map((action, i) => {
     const inputs = [...u.batch.next_state[i], ...action.map((a, j) => (a - middle[j]) / half[j])];
     return forward(twin, inputs).at(-1)[0];
   });
-  const target_Q1 = both ? judged(both[0]) : u.target_Q1;
-  const target_Q2 = both ? judged(both[1]) : u.target_Q2;
+  const target_Q1 = both ? values(both[0]) : u.target_Q1;
+  const target_Q2 = both ? values(both[1]) : u.target_Q2;
   const join = { min: Math.min, mean: (a, b) => (a + b) / 2, first: (a) => a }[with_.combine];
   const smaller = target_Q1.map((q, i) => join(q, target_Q2[i]));
   const done = u.batch.done.map((d, i) => (i === with_.row && with_.terminated !== null ? Number(with_.terminated) : d));
@@ -72,21 +72,21 @@ function compute(with_ = chosen) {
 
 /** How far what is computed here lies from what was recorded, where nothing was changed. */
 function difference() {
-  if (!judges.length) return null;
-  let most = 0;
+  if (!criticTargets.length) return null;
+  let largest = 0;
   data.updates.forEach((u, update) => {
-    const found = compute({ ...usual(), update });
+    const found = compute({ ...recorded(), update });
     for (const name of ["clipped", "smoothed", "target_Q1", "target_Q2", "smaller", "target"]) {
       const [mine, theirs] = [found[name].flat(), u[name].flat()];
-      mine.forEach((value, i) => { most = Math.max(most, Math.abs(value - theirs[i]) / Math.max(1, Math.abs(theirs[i]))); });
+      mine.forEach((value, i) => { largest = Math.max(largest, Math.abs(value - theirs[i]) / Math.max(1, Math.abs(theirs[i]))); });
     }
   });
-  return most;
+  return largest;
 }
 
 const isChanged = () => {
-  const as = usual();
-  return ["policy_noise", "noise_clip", "combine", "discount", "tau", "terminated"].some((name) => chosen[name] !== as[name]);
+  const original = recorded();
+  return ["policy_noise", "noise_clip", "combine", "discount", "tau", "terminated"].some((name) => chosen[name] !== original[name]);
 };
 
 // ---------------------------------------------------------------- what is shown
@@ -101,8 +101,8 @@ function live(step, ...parts) {
   put("live", step, parts.flat().map((part) => (typeof part === "string" ? make("span", { class: "number" }, part) : part)));
 }
 
-function figure(step, drawing, said) {
-  put("picture", step, make("figure", { class: "picture", tabindex: "0" }, [drawing].flat(), make("figcaption", {}, said)));
+function figure(step, drawing, caption) {
+  put("picture", step, make("figure", { class: "picture", tabindex: "0" }, [drawing].flat(), make("figcaption", {}, caption)));
 }
 
 const list = (row) => (row.length === 1 ? show(row[0]) : `(${row.slice(0, 6).map((v) => show(v)).join(", ")}${row.length > 6 ? ", …" : ""})`);
@@ -117,20 +117,20 @@ function render() {
   const lit = { lit: r, note };
   const cut = (table) => table.map((row) => row.slice(0, 12));
   const stateNote = { lit: r, note: data.state_dim > 12 ? `${note} the first 12 numbers` : note };
-  document.getElementById("changed").textContent = isChanged() ? "You turned a knob: steps 6 to 11, 14 and 15 are not what the run did." : "";
+  document.getElementById("changed").textContent = isChanged() ? "You changed a knob: steps 6 to 11, 14 and 15 are not what the run did." : "";
 
   // 1: the memory
   const m = u.memory;
-  live(1, `${m.size.toLocaleString("en")} transitions are in the memory; it holds up to ${knobs.capacity.toLocaleString("en")}`);
-  figure(1, filmStrip(m), `${m.reward.length} moments${knobs.num_envs > 1 ? ` of one of the ${knobs.num_envs} environments` : ""} as they followed each other${data.pendulum ? ": the pendulum, the motor’s push as an arrow, the reward r below" : ""}. Yellow: drawn for this update. The bar is the whole memory, the oldest on the left; the marks are the rows drawn for this update.`);
+  live(1, `${m.size.toLocaleString("en")} transitions are in the memory; its capacity is ${knobs.capacity.toLocaleString("en")}`);
+  figure(1, memoryStrip(m), `${m.reward.length} successive moments${knobs.num_envs > 1 ? ` of one of the ${knobs.num_envs} environments` : ""}${data.pendulum ? ": the pendulum, the motor’s push as an arrow, the reward r below" : ""}. Yellow: sampled for this update. The bar is the whole memory, the oldest on the left; the marks are the rows sampled for this update.`);
 
   // 2, 3: the networks
   const sizes = [data.state_dim, ...data.hidden, dims].join(" → ");
   live(2, `${sizes} units, ${data.parameters.actor.toLocaleString("en")} weights; actions from ${list(data.low)} to ${list(data.high)}, so m = ${list(middle)}, h = ${list(half)}`);
-  figure(2, actorPicture(u, r), players.length ? `The actor at work on the state of row ${r + 1}. Lines are weights, circles what each unit gives: blue above 0, orange below. Units of the middle give 0 instead of what is below it (ReLU): those are empty. The last number is tanh’s, times h.` : "Numbers go in on the left, the action comes out on the right; each box is a layer of units.");
+  figure(2, actorPicture(u, r), actors.length ? `The actor computes its action in the state of row ${r + 1}. Lines are weights, circles the outputs of units: blue above 0, orange below. A hidden unit outputs 0 instead of a number below 0 (ReLU): those are empty. The last number is tanh’s, times h.` : "The state goes in on the left, the action comes out on the right; each box is a layer of units.");
   const critic = [data.state_dim + dims, ...data.hidden, 1].join(" → ");
   live(3, `${critic} units each, ${data.parameters.critic.toLocaleString("en")} weights in both`);
-  figure(3, networksPicture(), "Six networks. Solid ones learn; dashed ones are slow copies. Both critics learn to say the target value, which the copies give; the actor learns from the first critic which way is up.");
+  figure(3, networksPicture(), "Six networks. Solid ones learn; dashed ones are slow copies. Both critics learn to predict the target value, which the copies compute; the actor learns from the first critic which way is up.");
 
   // 4: the batch
   const seen = [
@@ -139,7 +139,7 @@ function render() {
   ].filter(Boolean).join(", ");
   const stored = u.stored || u.batch;
   live(4, `row ${r + 1} of ${n}: s = ${list(u.batch.state[r])}, a = ${list(u.batch.action[r])}, r = ${show(u.batch.reward[r])}, s′ = ${list(u.batch.next_state[r])}, d = ${u.batch.done[r]}${seen ? ` (${seen})` : ""}`);
-  figure(4, frames(rows, (i) => ({ state: stored.state[i], next: stored.next_state[i], action: u.batch.action[i], reward: u.batch.reward[i] / knobs.reward_scale, lit: i === r, name: `row ${i + 1}` })), `${n > rows ? `The first ${rows} of the ${n} rows` : "The rows"} of the batch${data.pendulum ? ": the pendulum before (solid) and after (faint), and the push between" : ""}. They come from all over the memory, so they have nothing to do with each other.`);
+  figure(4, frames(rows, (i) => ({ state: stored.state[i], next: stored.next_state[i], action: u.batch.action[i], reward: u.batch.reward[i] / knobs.reward_scale, lit: i === r, name: `row ${i + 1}` })), `${n > rows ? `The first ${rows} of the ${n} rows` : "The rows"} of the batch${data.pendulum ? ": the pendulum before (solid) and after (faint), and the push between" : ""}. They come from the whole memory, and are not related.`);
   put("tensors", 4,
     tensor("batch.state", [n, data.state_dim], cut(u.batch.state), stateNote),
     tensor("batch.action", [n, dims], u.batch.action, lit),
@@ -149,11 +149,11 @@ function render() {
 
   // 5, 6: the next action
   live(5, `a′ = π′(${list(u.batch.next_state[r])}) = ${list(u.next_action[r])}`);
-  figure(5, thoughtPicture(u, r), `What the target would play in the next state of each row${dims > 1 ? ", first dimension" : ""}; row ${r + 1} is filled.`);
+  figure(5, nextActionPicture(u, r), `The target’s action in the next state of each row${dims > 1 ? ", first dimension" : ""}; row ${r + 1} is filled.`);
   put("tensors", 5, tensor("next_action", [n, dims], u.next_action, lit));
   const [raw, cl] = [u.noise[r][0], c.clipped[r][0]];
   live(6, `a′ = clip(${show(u.next_action[r][0])} + ${show(half[0])} · clip(${short(chosen.policy_noise)} · ${show(raw)}, ±${short(chosen.noise_clip)})) = clip(${show(u.next_action[r][0])} + ${show(half[0])} · ${show(cl)}) = ${show(c.smoothed[r][0])}`, dims > 1 ? " in the first dimension" : "");
-  figure(6, noisePicture(u, c, r), "The action’s range. The ring is what the target would play (step 5); the band is as far as clipped noise can move it; the dot is what is judged.");
+  figure(6, noisePicture(u, c, r), "The action’s range. The ring is the target’s action (step 5); the band is as far as clipped noise can move it; the dot is the action that the critics’ targets value.");
   put("tensors", 6, tensor("noise", [n, dims], c.clipped, lit), tensor("next_action", [n, dims], c.smoothed, lit));
 
   // 7 to 9: the target value
@@ -164,31 +164,31 @@ function render() {
   put("tensors", 7, tensor("target_Q1, target_Q2", [n, 2], pairs, lit));
   const how = { min: "min", mean: "mean", first: "first" }[chosen.combine];
   live(8, `${how}(${show(c.target_Q1[r])}, ${show(c.target_Q2[r])}) = ${show(c.smaller[r])}`);
-  const said = {
-    min: "How far each opinion is from the middle of the two. The lit one, the smaller, is believed.",
-    mean: "How far each opinion is from the middle of the two, which is what is now believed.",
-    first: "How far each opinion is from the middle of the two. Now the first is believed, whatever it says.",
+  const caption = {
+    min: "How far each opinion is from the middle of the two. The smaller one, framed, is believed.",
+    mean: "How far each opinion is from the middle of the two, which is now believed.",
+    first: "How far each opinion is from the middle of the two. Now the first is always believed.",
   }[chosen.combine];
   const off = (q, i) => q - (c.target_Q1[i] + c.target_Q2[i]) / 2;
-  figure(8, pairPicture(c.target_Q1.map(off), c.target_Q2.map(off), r, pairs.map((pair) => believed(...pair)), "Both opinions against the middle of the two"), said);
+  figure(8, pairPicture(c.target_Q1.map(off), c.target_Q2.map(off), r, pairs.map((pair) => believed(...pair)), "Both opinions against the middle of the two"), caption);
   put("tensors", 8, tensor("target_Q1, target_Q2", [n, 2], pairs, { ...lit, dim: (i, j) => !believed(...pairs[i])[j] }), tensor("target_Q", [n], c.smaller, lit));
   const factor = knobs.n_step > 1 ? `${short(chosen.discount)}^${u.batch.steps[r]}` : short(chosen.discount);
   live(9, `y = ${show(u.batch.reward[r])} + (1 − ${c.done[r]}) · ${factor} · ${show(c.smaller[r])} = ${show(c.target[r])}`);
-  figure(9, bellmanPicture(u, c, r), c.done[r] ? "Terminated: nothing follows, the reward is all there is." : "Not terminated: the reward, and from there on the discounted value of going on.");
+  figure(9, bellmanPicture(u, c, r), c.done[r] ? "Terminated: nothing follows the reward." : "Not terminated: the reward, and the discounted value of what follows.");
   put("tensors", 9, tensor("target_Q", [n], c.target, lit));
 
   // 10 to 12: the critics learn
-  live(10, `Q1 = ${show(u.Q1[r])}, Q2 = ${show(u.Q2[r])}; they should have said ${show(c.target[r])}`);
-  figure(10, predictionPicture(u, c, r), "Each row twice: across, the target value that it should have; up, what each critic said. On the line, they agree.");
+  live(10, `Q1 = ${show(u.Q1[r])}, Q2 = ${show(u.Q2[r])}; the target is ${show(c.target[r])}`);
+  figure(10, predictionPicture(u, c, r), "Two dots for each row: across, its target value; up, each critic’s value. On the line, both are equal.");
   put("tensors", 10, tensor("Q1, Q2", [n, 2], u.Q1.map((q, i) => [q, u.Q2[i]]), lit));
   const [e1, e2] = [u.Q1[r] - c.target[r], u.Q2[r] - c.target[r]];
   const [loss, over] = isChanged() ? [c.loss, rows < n ? `the ${rows} rows shown` : `all ${n} rows`] : [u.critic_loss, `all ${n} rows`];
   live(11, `row ${r + 1}: (${show(e1)})² + (${show(e2)})² = ${show(e1 * e1 + e2 * e2)}; mean over ${over}: L = ${show(loss)}`);
   const wrong = (values) => values.map((q, i) => q - c.target[i]);
-  figure(11, pairPicture(wrong(u.Q1), wrong(u.Q2), r, null, "The error of both critics in each row"), "How far each critic is off in each row, the first on the left: above 0, it said too much.");
+  figure(11, pairPicture(wrong(u.Q1), wrong(u.Q2), r, null, "The error of both critics in each row"), "The error of each critic in each row, the first on the left: above 0, its value is too high.");
   put("tensors", 11, tensor("Q1 − y, Q2 − y", [n, 2], u.Q1.map((q, i) => [q - c.target[i], u.Q2[i] - c.target[i]]), lit));
   const p = u.critic.find((each) => each.name.startsWith("twin1"));
-  figure(12, changePicture(p), `Some weights of the first critic. Left, the gradient of the loss for this batch alone. Right, what Adam did: steps of at most about the learning rate, ${short(knobs.learning_rate)}, however steep the gradient; mostly the other way, unless recent batches said otherwise.`);
+  figure(12, changePicture(p), `Some weights of the first critic. Left, the gradient of the loss for this batch alone. Right, what Adam did: steps of about the learning rate, ${short(knobs.learning_rate)}, or less, however steep the gradient; mostly against it, unless recent batches pointed elsewhere.`);
   live(12, `the first weight of the first critic: ${show(p.before[0][0], 6)}, its gradient ${show(p.gradient[0][0])}; after Adam: ${show(p.after[0][0], 6)}`);
   put("tensors", 12, changeTables(u.critic.filter((each) => each.name.startsWith("twin1"))));
 
@@ -201,20 +201,20 @@ function render() {
     for (const step of [13, 14, 15]) {
       live(step, skipped);
       put("picture", step);
-      if (step === 13) figure(13, turns, `Who learns when: the critics at every update, the actor and all targets at every ${ordinal(knobs.policy_freq)}. This one, number ${u.number}, leaves the actor as it is.`);
+      if (step === 13) figure(13, turns, `Who learns when: the critics at every update, the actor and all targets at every ${ordinal(knobs.policy_freq)}. This one, number ${u.number}, does not change the actor.`);
       put("tensors", step);
     }
   } else {
     const climb = u.climb;
     live(13, `update ${u.number} is a multiple of ${knobs.policy_freq}: π(s) goes from ${list(climb.before[r])} to ${list(climb.after[r])}, and Q1 there from ${show(climb.value_before[r], 5)} to ${show(climb.value_after[r], 5)}`);
-    figure(13, [turns, climbPicture(climb, r)], `Above: the critics learn at every update, the actor and all targets at every ${ordinal(knobs.policy_freq)}. Below: the first critic over ${dims > 1 ? "the first dimension of " : ""}the action, in the state of row ${r + 1}. The ring is the actor before, the dot after; the arrow is the way up from there. It is pushed by all rows at once, so for one row it may go down.`);
+    figure(13, [turns, climbPicture(climb, r)], `Above: the critics learn at every update, the actor and all targets at every ${ordinal(knobs.policy_freq)}. Below: the first critic over ${dims > 1 ? "the first dimension of " : ""}the action, in the state of row ${r + 1}. The ring is the actor before, the dot after; the arrow points uphill. The actor follows all rows at once, so for one row it may go down.`);
     put("tensors", 13, changeTables(u.actor));
     for (const [step, name] of [[14, "actor"], [15, "critic"]]) {
       const follow = u.follow[name];
       const [b, model] = [follow[0].before[0], follow[0].model[0]];
       const moved = b + chosen.tau * (model - b);
       live(step, `the first weight: ${short(chosen.tau)} · ${show(model, 6)} + (1 − ${short(chosen.tau)}) · ${show(b, 6)} = ${show(moved, 6)}`);
-      figure(step, followPicture(follow), `Some weights. The target (ring) moves ${show(100 * chosen.tau, 3)} % of the way to its model (bar): as far as the dot.`);
+      figure(step, followPicture(follow), `Some weights. The target (ring) moves ${show(100 * chosen.tau, 3)} % of the way to the network that it follows (bar): to the dot.`);
     }
   }
   document.querySelectorAll("[data-knob]").forEach((input) => {
@@ -222,16 +222,16 @@ function render() {
     const value = name === "terminated" ? Boolean(c.done[r]) : chosen[name];
     if (input.type === "checkbox") input.checked = value;
     else input.value = value;
-    const said = input.parentElement.querySelector("output");
-    if (said) said.textContent = short(value);
+    const readout = input.parentElement.querySelector("output");
+    if (readout) readout.textContent = short(value);
   });
 }
 
 function changeTables(parameters) {
   return parameters.filter((p) => p.name.endsWith("weight")).slice(0, 2).flatMap((p) => {
     const step = p.after.map((row, i) => row.map((v, j) => v - p.before[i][j]));
-    const whole = p.shape.length === 2 && p.shape.every((size) => size <= 16);
-    const note = { note: whole ? "" : "a corner" };
+    const complete = p.shape.length === 2 && p.shape.every((size) => size <= 16);
+    const note = { note: complete ? "" : "a corner" };
     return [
       tensor(p.name, p.shape, p.before, note),
       tensor("gradient of the loss", p.shape, p.gradient, note),
@@ -245,7 +245,7 @@ function changeTables(parameters) {
 const WIDE = 72; // pixels of a moment
 const HIGH = 112;
 
-/** Moments side by side; `at` gives each one's state, action and reward. */
+/** Moments in a row; `at_` gives the state, action and reward of each. */
 function frames(count, at_, ...more) {
   const strip = Array.from({ length: count }, (_, i) => {
     const { state, next, action, reward, lit, name } = at_(i);
@@ -262,15 +262,15 @@ function frames(count, at_, ...more) {
   return picture(count * WIDE, height, `${count} moments: state, action and reward of each`, strip, more);
 }
 
-function filmStrip(m) {
+function memoryStrip(m) {
   const count = m.reward.length;
   const width = count * WIDE;
   const along = scale(0, Math.max(1, m.size - 1), 4, width - 4);
   const bar = make("g", {},
     make("rect", { x: 2, y: HIGH + 14, width: width - 4, height: 10, rx: 5, fill: "var(--card)", stroke: "var(--line)" }),
-    m.drawn.map((age, i) => line(along(age), HIGH + 9, along(age), HIGH + 29, { stroke: i === chosen.row ? "var(--mark)" : "var(--state)", "stroke-width": i === chosen.row ? 4 : 2 })),
+    m.sampled.map((age, i) => line(along(age), HIGH + 9, along(age), HIGH + 29, { stroke: i === chosen.row ? "var(--mark)" : "var(--state)", "stroke-width": i === chosen.row ? 4 : 2 })),
     text(2, HIGH + 44, "oldest", { class: "soft" }), text(width - 2, HIGH + 44, "newest", { class: "soft", "text-anchor": "end" }));
-  return frames(count, (i) => ({ state: m.state[i], action: m.action[i], reward: m.reward[i], lit: m.drawn.includes(m.shown[i]) }), bar);
+  return frames(count, (i) => ({ state: m.state[i], action: m.action[i], reward: m.reward[i], lit: m.sampled.includes(m.shown[i]) }), bar);
 }
 
 function pendulum(x, y, state, push, next) {
@@ -291,50 +291,50 @@ function pendulum(x, y, state, push, next) {
 function bars(x, y, width, height, values) {
   if (!values.length) return text(x, y + height / 2, "image", { class: "soft" });
   const each = width / Math.min(24, values.length);
-  const most = Math.max(1e-9, ...data.updates[0].memory.state.flat().map(Math.abs), ...values.map(Math.abs));
+  const largest = Math.max(1e-9, ...data.updates[0].memory.state.flat().map(Math.abs), ...values.map(Math.abs));
   return values.slice(0, 24).map((v, i) => {
-    const size = (Math.abs(v) / most) * (height / 2);
+    const size = (Math.abs(v) / largest) * (height / 2);
     return make("rect", { x: x + i * each, y: v < 0 ? y + height / 2 : y + height / 2 - size, width: Math.max(1, each - 1), height: Math.max(.5, size), fill: v < 0 ? "var(--minus)" : "var(--plus)" });
   });
 }
 
-/** The actor with what each unit gives, if it is small; else its layers as boxes. */
+/** The actor with the output of each unit, if it is small; else its layers as boxes. */
 function actorPicture(u, r) {
   const [width, height] = [640, 250];
   const sizes = [data.state_dim, ...data.hidden, dims];
   const x = scale(0, sizes.length - 1, 90, width - 200);
-  if (u.player === null) {
-    const most = Math.max(...sizes);
+  if (u.actor_network === null) {
+    const largest = Math.max(...sizes);
     const boxes = sizes.map((size, i) => {
-      const high = 30 + 150 * Math.sqrt(size / most);
+      const high = 30 + 150 * Math.sqrt(size / largest);
       return make("g", {}, make("rect", { x: x(i) - 16, y: 105 - high / 2, width: 32, height: high, rx: 6, fill: "var(--card)", stroke: "var(--actor)", "stroke-width": 2 }),
         text(x(i), 220, `${size}`, { "text-anchor": "middle" }), i ? arrow(x(i - 1) + 20, 105, x(i) - 20, 105, "var(--soft)") : null);
     });
     return picture(width, 240, `The actor: layers of ${sizes.join(", ")} units`, boxes, text(x(0), 238, "state", { "text-anchor": "middle", class: "soft" }), text(x(sizes.length - 1), 238, "action", { "text-anchor": "middle", class: "soft" }));
   }
-  const layers = players[u.player];
-  const given = forward(layers, u.batch.state[r]);
-  const squashed = given.at(-1).map(Math.tanh);
-  const y = (depth, i) => ((i + 0.5) / given[depth].length) * (height - 10) + 5;
-  const most = layers.map(({ weight }) => Math.max(...weight.values.map(Math.abs)));
+  const layers = actors[u.actor_network];
+  const outputs = forward(layers, u.batch.state[r]);
+  const squashed = outputs.at(-1).map(Math.tanh);
+  const y = (depth, i) => ((i + 0.5) / outputs[depth].length) * (height - 10) + 5;
+  const largest = layers.map(({ weight }) => Math.max(...weight.values.map(Math.abs)));
   const edges = layers.flatMap(({ weight }, depth) => Array.from({ length: weight.values.length }, (_, k) => {
     const [i, j, value] = [Math.floor(k / weight.shape[1]), k % weight.shape[1], weight.values[k]];
-    return line(x(depth), y(depth, j), x(depth + 1), y(depth + 1, i), { stroke: `var(${value < 0 ? "--minus" : "--plus"})`, "stroke-width": 2.5 * Math.abs(value) / most[depth], opacity: 0.55 });
+    return line(x(depth), y(depth, j), x(depth + 1), y(depth + 1, i), { stroke: `var(${value < 0 ? "--minus" : "--plus"})`, "stroke-width": 2.5 * Math.abs(value) / largest[depth], opacity: 0.55 });
   }));
-  const nodes = given.flatMap((values, depth) => values.map((value, i) => {
-    const shown = depth === given.length - 1 ? squashed[i] : value;
-    const share = Math.abs(shown) / Math.max(1e-9, ...(depth === given.length - 1 ? [1] : values.map(Math.abs)));
+  const nodes = outputs.flatMap((values, depth) => values.map((value, i) => {
+    const shown = depth === outputs.length - 1 ? squashed[i] : value;
+    const share = Math.abs(shown) / Math.max(1e-9, ...(depth === outputs.length - 1 ? [1] : values.map(Math.abs)));
     return make("g", {}, make("circle", { cx: x(depth), cy: y(depth, i), r: 10, fill: "var(--paper)", stroke: "var(--soft)" }),
       make("circle", { cx: x(depth), cy: y(depth, i), r: 10, fill: `var(${shown < 0 ? "--minus" : "--plus"})`, opacity: (0.85 * share).toFixed(3) }));
   }));
-  const ins = given[0].map((v, i) => text(x(0) - 16, y(0, i) + 4, show(v, 3), { "text-anchor": "end" }));
-  const last = given.length - 1;
+  const ins = outputs[0].map((v, i) => text(x(0) - 16, y(0, i) + 4, show(v, 3), { "text-anchor": "end" }));
+  const last = outputs.length - 1;
   const outs = squashed.map((v, i) => text(x(last) + 16, y(last, i) + 4, `${show(middle[i])} + ${show(half[i])} · ${show(v)} = ${show(middle[i] + half[i] * v)}`));
   return picture(width, height, `The actor turns ${list(u.batch.state[r])} into ${list(squashed.map((v, i) => middle[i] + half[i] * v))}`, edges, nodes, ins, outs);
 }
 
-/** What the target would play in every row, on the action's axis. */
-function thoughtPicture(u, r) {
+/** The target's action in every row, on the action's axis. */
+function nextActionPicture(u, r) {
   const width = 640;
   const x = scale(data.low[0], data.high[0], 40, width - 40);
   const rings = u.next_action.map((action, i) => make("circle", { cx: x(action[0]), cy: 30, r: 7, fill: i === r ? "var(--actor)" : "var(--paper)", "fill-opacity": i === r ? 1 : 0.4, stroke: "var(--actor)", "stroke-width": 2 }));
@@ -343,7 +343,7 @@ function thoughtPicture(u, r) {
     rings, rings[r].cloneNode());
 }
 
-/** What the critics said against what they should have said. */
+/** The critics' values against the target values. */
 function predictionPicture(u, c, r) {
   const all = [...u.Q1, ...u.Q2, ...c.target];
   const [low, high] = ends(all, 0.08);
@@ -354,7 +354,7 @@ function predictionPicture(u, c, r) {
     dots(u.Q1, "var(--one)"), dots(u.Q2, "var(--two)"), ticks(low, high, 4).map((v) => text(x(v), 248, show(v, 3), { "text-anchor": "middle", class: "soft" })), text(394, 264, "target value y", { "text-anchor": "end", class: "soft" }), text(56, 264, "up: Q1, Q2", { class: "soft" }));
 }
 
-/** Gradients of some weights, and what Adam made of them. */
+/** Gradients of some weights, and how far Adam moved them. */
 function changePicture(p) {
   const before = p.before.flat().slice(0, 10);
   const gradient = p.gradient.flat().slice(0, 10);
@@ -371,13 +371,13 @@ function changePicture(p) {
   return picture(640, height + 6, "Gradients of some weights and how far Adam moved each", column(gradient, 170, "gradient of the loss"), column(change, 470, "change by Adam"));
 }
 
-/** Which updates the actor takes part in, around one. */
+/** Which updates around this one update the actor. */
 function delayPicture(u) {
   const first = u.number - 2;
   const many = [0, 1, 2, 3, 4].map((k) => first + k).filter((k) => k > 0);
   const x = (k) => 120 + (k - many[0]) * 104;
   const row = (y, name, does, colour) => [text(8, y + 5, name), many.map((k) => make("circle", { cx: x(k), cy: y, r: 9, fill: does(k) ? colour : "var(--paper)", stroke: colour, "stroke-width": 2, "stroke-dasharray": does(k) ? null : "3 3" }))];
-  return picture(640, 104, `The actor learns at every ${knobs.policy_freq} updates`,
+  return picture(640, 104, `The actor learns once every ${knobs.policy_freq} updates`,
     make("rect", { x: x(u.number) - 44, y: 2, width: 88, height: 100, rx: 8, fill: "var(--lit)" }),
     many.map((k) => text(x(k), 20, k.toLocaleString("en"), { "text-anchor": "middle", class: k === u.number ? null : "soft" })), text(8, 20, "update", { class: "soft" }),
     row(46, "critics", () => true, "var(--one)").flat(), row(80, "actor, targets", (k) => k % knobs.policy_freq === 0, "var(--actor)").flat());
@@ -399,7 +399,7 @@ function networksPicture() {
     make("rect", { x: 300, y: 250, width: 230, height: 38, rx: 19, fill: "var(--lit)", stroke: "var(--mark)" }), text(415, 274, "target value y: reward + γ · smaller", { "text-anchor": "middle" }),
     arrow(345, 190, 380, 249, "var(--soft)"), arrow(475, 190, 450, 249, "var(--soft)"),
     path("M 531 269 L 640 269 L 640 18 L 325 18", "var(--mark)"), arrow(325, 18, 325, 39, "var(--mark)"), arrow(495, 18, 495, 39, "var(--mark)"),
-    text(648, 140, "both learn", { class: "soft" }), text(648, 156, "to say y", { class: "soft" }));
+    text(648, 140, "both learn", { class: "soft" }), text(648, 156, "to predict y", { class: "soft" }));
 }
 
 function noisePicture(u, c, r) {
@@ -453,13 +453,13 @@ function bellmanPicture(u, c, r) {
   const later = (1 - c.done[r]) * c.factor[r] * c.smaller[r];
   const all = [0, reward, reward + later];
   const x = scale(Math.min(...all), Math.max(...all), 60, 580);
-  const part = (y, from, to, colour, said) => make("g", {},
+  const part = (y, from, to, colour, label) => make("g", {},
     make("rect", { x: Math.min(x(from), x(to)), y, width: Math.max(2, Math.abs(x(to) - x(from))), height: 22, fill: colour, opacity: .85 }),
-    text(8, y - 5, said, { class: "halo" }));
+    text(8, y - 5, label, { class: "halo" }));
   return picture(640, 160, `The target value ${show(c.target[r])} is the reward ${show(reward)} plus ${show(later)}`,
     line(x(0), 8, x(0), 142, { "stroke-dasharray": "3 3" }), text(x(0), 156, "0", { class: "soft", "text-anchor": "middle" }),
     part(22, 0, reward, "var(--reward)", `reward ${show(reward)}`),
-    part(68, reward, reward + later, "var(--one)", `value of going on, discounted: ${show(later)}`),
+    part(68, reward, reward + later, "var(--one)", `discounted value of what follows: ${show(later)}`),
     part(114, 0, c.target[r], "var(--mark)", `together: y = ${show(c.target[r])}`));
 }
 
@@ -498,8 +498,8 @@ function followPicture(follow) {
       make("circle", { cx: x(chosen.tau), cy: y, r: 4, fill: "var(--mark)" }),
       text(left - 14, y + 4, show(before, 6), { "text-anchor": "end" }), text(right + 14, y + 4, show(model, 6)));
   });
-  return picture(640, 30 + shown.length * 24, "Weights of the target, and how far they move towards the model's", lines,
-    text(left - 14, 12, "target", { "text-anchor": "end", class: "soft" }), text(right + 14, 12, "model", { class: "soft" }));
+  return picture(640, 30 + shown.length * 24, "Weights of the target, and how far they move towards those of the network that it follows", lines,
+    text(left - 14, 12, "target", { "text-anchor": "end", class: "soft" }), text(right + 14, 12, "network", { class: "soft" }));
 }
 
 function surfaces() {
@@ -514,16 +514,16 @@ function surfaces() {
     make("figcaption", {}, `from ${show(low, 3)} (dark) to ${show(high, 3)} (yellow)`));
   const row = (key, title, range) => [make("h3", {}, title), make("div", { class: "maps" }, data.stages.map((stage) => map(stage, key, title, range(stage))))];
   document.getElementById("surfaces").append(
-    ...row("value", "What the critic thinks of it", (stage) => span([stage], "value")), ...row("action", "What the actor plays", () => [data.low[0], data.high[0]]));
+    ...row("value", "The critic’s value", (stage) => span([stage], "value")), ...row("action", "The actor’s action", () => [data.low[0], data.high[0]]));
 }
 
-/** What the critic expects and what comes, with one of the three ideas left out. */
+/** The critic's estimate and the return, with one of the three ideas left out. */
 function experiments() {
-  const said = {
-    "TD3 as it is": "The smaller of two guesses is a cautious one: it expects less than it gets.",
-    "without twins": "One critic, believed as it is. What it expects stays above what it gets: exaggerations, learned from again and again.",
-    "without delay": "The actor and the targets move at every update. On a task as easy as this that is just quicker.",
-    "without smoothing": "The next action is judged where it is, without noise around it, so what is expected is a little higher.",
+  const remarks = {
+    "TD3 as it is": "The smaller of two estimates is cautious: it is below the return.",
+    "without twins": "One critic, always believed. Its estimate stays above the return: it learns from its own over-estimation, again and again.",
+    "without delay": "The actor and the targets move at every update. On a task as easy as this, that is only faster.",
+    "without smoothing": "The next action is valued without noise around it, so the estimate is a little higher.",
   };
   const spread = (rows, step) => {
     const values = rows.map((row) => row[step]);
@@ -540,20 +540,20 @@ function experiments() {
     const [values, low, high] = [0, 1, 2].map((part) => all.map((v) => v[part]));
     return { name: experiment.name, steps: experiment.steps.slice(from), values, low, high, colour: `var(${["--ink", "--two", "--action", "--state"][k]})` };
   });
-  document.getElementById("apart").append(chart({ title: "Expected minus got, from step 5,000 on: above 0, the critic exaggerates", x: "step", y: "expected minus got", series: late, width: 760, height: 300, zero: true }));
+  document.getElementById("apart").append(chart({ title: "Estimate minus return, from step 5,000 on: above 0, the critic over-estimates", x: "step", y: "estimate minus return", series: late, width: 760, height: 300, zero: true }));
   document.getElementById("experiments").append(...data.experiments.experiments.map((experiment) => make("div", {},
     chart({
-      title: experiment.name, x: "step", y: "value where episodes begin",
-      series: [lines(experiment, "estimated_Q", "expected", { colour: "var(--two)" }), lines(experiment, "true_Q", "got", { colour: "var(--reward)" })],
+      title: experiment.name, x: "step", y: "value at the start of an episode",
+      series: [lines(experiment, "estimated_Q", "estimate", { colour: "var(--two)" }), lines(experiment, "true_Q", "return", { colour: "var(--reward)" })],
     }),
-    make("p", {}, gap(experiment), " ", said[experiment.name] || ""))));
+    make("p", {}, gap(experiment), " ", remarks[experiment.name] || ""))));
 }
 
-/** How far the critic is off at the end, in words. */
+/** The critic's error at the end, in words. */
 function gap(experiment) {
   const off = experiment.estimated_Q.map((row, i) => row.at(-1) - experiment.true_Q[i].at(-1));
   const mean = off.reduce((a, b) => a + b, 0) / off.length;
-  return `At the end, what it expects is ${show(Math.abs(mean), 3)} ${mean < 0 ? "below" : "above"} what it gets (mean of ${off.length} seeds; ${off.filter((v) => v > 0).length} of them above).`;
+  return `At the end, the estimate is ${show(Math.abs(mean), 3)} ${mean < 0 ? "below" : "above"} the return (mean of ${off.length} seeds; ${off.filter((v) => v > 0).length} of them above).`;
 }
 
 /** Dark blue over green to yellow. */
@@ -594,11 +594,11 @@ function wire() {
   choose();
   update.addEventListener("change", () => set("update", Number(update.value)));
   row.addEventListener("change", () => set("row", Number(row.value)));
-  document.getElementById("reset").addEventListener("click", () => { chosen = usual(); choose(); render(); });
+  document.getElementById("reset").addEventListener("click", () => { chosen = recorded(); choose(); render(); });
   document.querySelectorAll("[data-knob]").forEach((input) => {
     const name = input.dataset.knob;
-    const why = !judges.length && ["policy_noise", "noise_clip"].includes(name) ? "the critics are too large to compute with in the page"
-      : knobs.n_step > 1 && name === "discount" ? `the rewards of up to ${knobs.n_step} steps were summed up with it already` : "";
+    const why = !criticTargets.length && ["policy_noise", "noise_clip"].includes(name) ? "the critics are too large to compute with in the page"
+      : knobs.n_step > 1 && name === "discount" ? `the rewards of up to ${knobs.n_step} steps are already summed with it` : "";
     if (why) {
       input.disabled = true;
       input.parentElement.append(make("span", { class: "facts" }, `(fixed: ${why})`));
@@ -610,18 +610,18 @@ function wire() {
   for (const [step, { file, first, lines }] of Object.entries(data.source)) {
     const pre = at("source", step);
     pre.previousElementSibling.textContent = `the code: ${file}, line ${first}`;
-    pre.append(...lines.flatMap((said, i) => [make("span", { class: "at" }, `${first + i}`), `${said}\n`]));
+    pre.append(...lines.flatMap((code, i) => [make("span", { class: "at" }, `${first + i}`), `${code}\n`]));
   }
   for (const id of data.pendulum ? ["pendulum", "never"] : []) document.getElementById(id).hidden = false;
-  document.getElementById("exploration").textContent = `its spread is ${knobs.exploration_noise.map(short).join(", ")} of half the range`;
+  document.getElementById("exploration").textContent = `its standard deviation is ${knobs.exploration_noise.map(short).join(", ")} of half the range`;
   document.getElementById("random").textContent = knobs.random_steps.toLocaleString("en");
   const v = data.about.versions;
-  document.getElementById("facts").textContent = `${data.env}, seed ${data.about.seed}, after ${Number(data.about.step).toLocaleString("en")} steps of play: updates ${data.updates.map((u) => u.number.toLocaleString("en")).join(" and ")}.${data.about.run ? ` Run ${data.about.run}.` : " A tiny agent, so that every number can be shown."}`;
+  document.getElementById("facts").textContent = `${data.env}, seed ${data.about.seed}, after ${Number(data.about.step).toLocaleString("en")} steps of play: updates ${data.updates.map((u) => u.number.toLocaleString("en")).join(" and ")}.${data.about.run ? ` Run ${data.about.run}.` : " A tiny agent, small enough to show every number."}`;
   document.getElementById("made").textContent = `Made by ${data.about.command || "t3d"} with T3D ${v.t3d}, PyTorch ${v.torch}, Gymnasium ${v.gymnasium}.`;
   keys();
 }
 
-/** Arrow keys go from step to step; the bar shows where one is. */
+/** Arrow keys go from step to step; the bar marks the current one. */
 function keys() {
   const links = [...document.querySelectorAll("nav.steps a")];
   const sections = [...document.querySelectorAll("section.step:not([hidden])")].filter((s) => s.id.startsWith("step-"));

@@ -1,5 +1,5 @@
 "use strict";
-// Runs as their folders tell them. Everything is drawn from the data, which --watch fetches anew.
+// Runs, from their folders. Everything is drawn from the data, which --watch fetches again.
 
 let data = JSON.parse(document.getElementById("data").textContent);
 
@@ -11,7 +11,7 @@ function clock(seconds) {
   return h ? `${h} h ${m} min` : m ? `${m} min ${s} s` : `${s} s`;
 }
 
-/** The figure of a run, and where it comes from. */
+/** The score of a run, and how it was measured. */
 function figureOf(run) {
   const { best, score: tested } = run;
   if (tested) return [score(tested.mean), `mean of ${tested.episodes} test episodes, ± ${score(tested.std)}; the agent of step ${count(tested.step)}`];
@@ -50,10 +50,10 @@ function head(run) {
     make("p", { class: "figure" }, figure, " ", make("span", {}, what)),
     make("p", { class: "facts" }, `${run.env}, seed ${run.seed}, preset ${run.preset}, engine ${run.engine}. ${run.state}, step ${count(run.step)} of ${count(run.steps)}, ${clock(run.seconds)}.`),
     make("progress", { max: run.steps, value: run.step, "aria-label": `step ${run.step} of ${run.steps}` }),
-    make("ul", {}, verdict.said.map((said) => make("li", {}, said)), run.notes.map((note) => make("li", { class: "changed" }, `step ${count(note.step)}: ${note.text}`))));
+    make("ul", {}, verdict.sentences.map((sentence) => make("li", {}, sentence)), run.notes.map((note) => make("li", { class: "changed" }, `step ${count(note.step)}: ${note.text}`))));
 }
 
-/** Several runs at a glance: what seeds have together, and a line for each run. */
+/** Several runs at a glance: a sentence for each curve, and a line for each run. */
 function summary() {
   const groups = Object.entries(data.curves).flatMap(([env, lines]) => lines.map((line) => {
     const [step, mean] = [line.steps.at(-1), line.mean.at(-1)];
@@ -61,7 +61,7 @@ function summary() {
     return make("p", {}, `${env}, ${line.label}: `, make("strong", {}, score(mean)), ` at step ${count(step)}, the last that all share: the mean of ${line.seeds.length} seed${line.seeds.length > 1 ? "s" : ""}${band}.`);
   }));
   const rows = data.runs.map((run) => [run.name, run.verdict.word, ...figureOf(run), `${run.state}, step ${count(run.step)} of ${count(run.steps)}`]);
-  return section("At a glance", groups, table(rows, ["run", "verdict", "score", "which is the", "state"]));
+  return section("At a glance", groups, table(rows, ["run", "verdict", "score", "measured as", "state"]));
 }
 
 const large = { width: 760, height: 300 };
@@ -78,44 +78,44 @@ function learning() {
   }));
   const every = Math.max(...data.runs.map((run) => run.episodes.every));
   const note = every > 1 ? ` (means of up to ${every} episodes)` : "";
-  return section("Learning curves", make("p", {}, "Evaluations are noiseless episodes that nothing is learned from. Training episodes have exploration noise."),
+  return section("Learning curves", make("p", {}, "Evaluations are episodes without noise, from which the agent does not learn. Training episodes have exploration noise."),
     charts, perRun(`Return of training episodes${note}`, "episodes", "return", "return", large));
 }
 
 function values() {
   const charts = data.runs.map((run) => {
     const lines = [
-      of(run, "evaluations", "estimated_Q", { name: "expected by the critic", colour: "var(--two)" }),
-      of(run, "evaluations", "true_Q", { name: "what came", colour: "var(--reward)" }),
+      of(run, "evaluations", "estimated_Q", { name: "estimate of the critic", colour: "var(--two)" }),
+      of(run, "evaluations", "true_Q", { name: "discounted return", colour: "var(--reward)" }),
     ].filter(Boolean);
-    return lines.length ? chart({ title: `${run.name}: value where episodes begin, discounted`, x: "step", y: "value", series: lines, ...(data.runs.length > 1 ? {} : large) }) : null;
+    return lines.length ? chart({ title: `${run.name}: value at the start of an episode`, x: "step", y: "value", series: lines, ...(data.runs.length > 1 ? {} : large) }) : null;
   }).filter(Boolean);
-  return section("Does the critic exaggerate?",
-    make("p", {}, "What the first critic expects where the evaluation’s episodes begin, and the discounted return that came. Far above is over-estimation, which the twin critics are there to prevent; a little below is usual for TD3."),
+  return section("Does the critic over-estimate?",
+    make("p", {}, "The first critic’s estimate at the start of the evaluation’s episodes, and the discounted return of those episodes. An estimate far above the return is over-estimation, which the twin critics should prevent; a little below is usual for TD3."),
     charts.length ? make("div", { class: "charts" }, charts) : make("p", {}, "This run did not record it."));
 }
 
 function details() {
   const speed = data.runs.map((run) => {
     const rates = run.train.steps_per_second.filter((v) => v !== null);
-    return rates.length ? `${data.runs.length > 1 ? `${run.name}: ` : ""}${count(rates.at(-1))} steps per second at last` : null;
+    return rates.length ? `${data.runs.length > 1 ? `${run.name}: ` : ""}${count(rates.at(-1))} steps per second at the end` : null;
   }).filter(Boolean).join("; ");
   return section("How it learned", make("div", { class: "charts" }, [
     perRun("Critic loss", "train", "critic_loss", "loss", { zero: true }),
     perRun("Actor loss", "train", "actor_loss", "loss"),
     perRun("Mean Q of a batch", "train", "mean_Q", "Q"),
-    perRun("Actions at an end of their range", "train", "saturation", "share of the last 1,000", { zero: true }),
+    perRun("Actions at a limit of their range", "train", "saturation", "share of the last 1,000", { zero: true }),
     perRun("Exploration noise", "train", "exploration", "in half-ranges; 1 is random play", { zero: true }),
     perRun("Speed", "train", "steps_per_second", "steps per second", { zero: true }),
     perRun("Length of training episodes", "episodes", "length", "steps", { zero: true }),
   ].flat()), speed ? make("p", { class: "facts" }, speed) : null);
 }
 
-function films() {
-  const shown = data.runs.filter((run) => run.film);
+function videos() {
+  const shown = data.runs.filter((run) => run.video);
   if (!shown.length) return null;
   return section("An episode", make("div", { class: "charts" }, shown.map((run) =>
-    make("figure", {}, make("video", { src: run.film, controls: "", loop: "", muted: "", preload: "metadata", "aria-label": `an episode of ${run.name}` }),
+    make("figure", {}, make("video", { src: run.video, controls: "", loop: "", muted: "", preload: "metadata", "aria-label": `an episode of ${run.name}` }),
       make("figcaption", {}, run.name)))));
 }
 
@@ -130,7 +130,7 @@ function about(run) {
   const versions = Object.entries(run.versions).map(([name, v]) => `${name} ${v}`).join(", ");
   return section(data.runs.length > 1 ? `About ${run.name}` : "About this run", data.runs.length > 1 ? head(run) : [],
     make("h3", {}, "Made by"), typed(run.command || "(called from Python)"),
-    make("h3", {}, "Go on with it"), typed(run.resume),
+    make("h3", {}, "Resume it"), typed(run.resume),
     make("h3", {}, `What differs from preset ${run.preset}`),
     differ.length ? table(differ.map((knob) => [knob.name, knob.value, knob.preset]), ["knob", "here", "preset"]) : make("p", {}, "Nothing."),
     make("details", {}, make("summary", {}, "Every knob"), table(run.knobs.map((knob) => [knob.name, knob.value]), ["knob", "value"])),
@@ -140,20 +140,20 @@ function about(run) {
 function render() {
   document.title = data.title;
   document.getElementById("title").textContent = data.title.replace("T3D, ", "");
-  document.getElementById("written").textContent = `Written ${data.written}${data.version ? "; follows the run" : ""}.`;
+  document.getElementById("written").textContent = `Written ${data.written}${data.version ? "; updates itself" : ""}.`;
   document.getElementById("main").replaceChildren(...[
-    data.runs.length > 1 ? summary() : head(data.runs[0]), learning(), values(), details(), films(), ...data.runs.map(about),
+    data.runs.length > 1 ? summary() : head(data.runs[0]), learning(), values(), details(), videos(), ...data.runs.map(about),
   ].filter(Boolean));
 }
 
-/** Ask for news, but leave alone what somebody points at or watches. */
+/** Fetch new data, but not while somebody points at a chart or watches a video. */
 async function follow() {
-  const busy = document.querySelector("figure.chart:hover, figure.chart svg:focus") || [...document.querySelectorAll("video")].some((film) => !film.paused);
-  document.getElementById("paused").textContent = busy ? " Waits with news while you point at a chart or watch the film." : "";
+  const busy = document.querySelector("figure.chart:hover, figure.chart svg:focus") || [...document.querySelectorAll("video")].some((video) => !video.paused);
+  document.getElementById("paused").textContent = busy ? " Updates wait while you point at a chart or watch the video." : "";
   if (!busy) {
     const trouble = document.getElementById("trouble");
     try {
-      const answer = await fetch(`data.json?known=${encodeURIComponent(data.version)}`);
+      const answer = await fetch(`data.json?version=${encodeURIComponent(data.version)}`);
       if (answer.status === 200) {
         data = await answer.json();
         const open = [...document.querySelectorAll("details")].map((each) => each.open);
@@ -164,7 +164,7 @@ async function follow() {
       }
       trouble.textContent = answer.status >= 400 ? await answer.text() : "";
     } catch {
-      trouble.textContent = "t3d report --watch has ended: this is what it showed last.";
+      trouble.textContent = "t3d report --watch has ended: this is the last state that it showed.";
     }
   }
   setTimeout(follow, 2000);

@@ -1,0 +1,50 @@
+"""A network body of your own: layers with shortcuts.
+
+    python examples/own_body.py
+    cd examples && t3d train Pendulum-v1 --body own_body:residual
+
+A body takes the sizes from the input to the output, the random stream to start from, and the
+precision; it returns any module. The actor and both critics are built with it.
+"""
+
+import itertools
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import t3d
+from t3d.learn.networks import linear
+
+
+class Residual(nn.Module):
+    """One hidden layer, to whose output its input is added where the sizes are equal."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        """Wrap a layer."""
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """ReLU of the layer, and the shortcut."""
+        outputs = torch.relu(self.layer(inputs))
+        return outputs + inputs if outputs.shape == inputs.shape else outputs
+
+
+def residual(sizes: tuple[int, ...], stream: np.random.Generator, dtype: torch.dtype) -> nn.Module:
+    """Hidden layers with shortcuts, and a linear layer at the end."""
+    # `linear` draws from the run's own stream: the seed decides, and a run can be repeated.
+    hidden = [Residual(linear(*pair, stream, dtype)) for pair in itertools.pairwise(sizes[:-1])]
+    return nn.Sequential(*hidden, linear(sizes[-2], sizes[-1], stream, dtype))
+
+
+def main(**knobs: Any) -> t3d.Agent:
+    """Train on Pendulum-v1; `knobs` are those of `t3d train`."""
+    agent = t3d.train("Pendulum-v1", body=residual, **knobs)
+    print(agent.actor)
+    return agent
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""The user's own code by its name, `module:name`: environments, agents, network bodies."""
+
+import importlib
+import os
+import sys
+from types import ModuleType
+from typing import Any
+
+from t3d.base.errors import BadInput
+from t3d.base.text import blame, did_you_mean
+
+
+def name_of(thing: Any) -> str:
+    """`module:name` of a class or function; what has no name, such as a partial, gets its type's.
+
+    A name with `<` in it, such as a lambda's, cannot be imported.
+    """
+    name = getattr(thing, "__qualname__", f"<{type(thing).__name__}>")
+    return f"{getattr(thing, '__module__', '?')}:{name}"
+
+
+def import_module_of(name: str, role: str, parameter: str) -> ModuleType:
+    """Import the module of `module:name`, from the current folder or the installed packages.
+
+    Messages say which `role` it has, and which `parameter` takes the thing itself.
+    """
+    module_name, _, attribute = name.partition(":")
+    in_main = module_name == "__main__"
+    if "<" in attribute or (in_main and not hasattr(sys.modules["__main__"], attribute)):
+        advice = f"from Python, pass it as {parameter}"
+        raise BadInput(f"{role} {name!r} was defined where it cannot be imported; {advice}")
+    if os.getcwd() not in sys.path:  # a command, unlike `python`, does not look here by itself
+        sys.path.insert(0, os.getcwd())
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        where = f"looked in {os.getcwd()} and the installed packages"
+        raise BadInput(f"no module {error.name!r} for {role} {name!r}; {where}") from error
+    except (Exception, SystemExit) as error:
+        raise BadInput(f"module {module_name!r} cannot be imported: {blame(error)}") from error
+
+
+def member(module: ModuleType | None, attribute: str) -> Any:
+    """What a module calls by a name, which may have dots; None if it has no such thing."""
+    value: Any = module
+    for part in attribute.split("."):
+        value = getattr(value, part, None)
+    return value
+
+
+def import_callable(name: str, role: str, parameter: str) -> Any:
+    """The callable that `module:name` names."""
+    module_name, colon, attribute = name.partition(":")
+    if not colon:
+        raise BadInput(f"{role} is {name!r}; expected module:name")
+    module = import_module_of(name, role, parameter)
+    value = member(module, attribute)
+    if not callable(value):
+        hint = did_you_mean(
+            attribute, [key for key, each in vars(module).items() if callable(each)]
+        )
+        raise BadInput(f"module {module_name!r} has no {role} {attribute!r}{hint}")
+    return value

@@ -1,0 +1,120 @@
+"""Knobs: fields of a dataclass with a scope, a range and a line of help, and how they are typed."""
+
+import dataclasses
+import math
+import shlex
+from dataclasses import dataclass
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin
+
+from t3d.base.errors import BadInput
+from t3d.base.text import did_you_mean
+
+
+@dataclass(frozen=True)
+class Span:
+    """Where `t3d tune` looks for a number: from low to high, evenly or evenly in its logarithm."""
+
+    low: float
+    high: float
+    log: bool = False
+
+
+def knob(
+    scope: str,
+    default: Any,
+    help: str,
+    *,
+    minimum: float = -math.inf,
+    above: float = -math.inf,
+    maximum: float = math.inf,
+    search: Span | tuple[Any, ...] | None = None,
+) -> Any:
+    """A field with its range: `minimum <= value <= maximum` and `value > above`.
+
+    `scope` says what the knob changes. `search` is where `t3d tune` looks for a better value: a
+    span, or some choices.
+    """
+    bounds = {"minimum": minimum, "above": above, "maximum": maximum}
+    about = {"scope": scope, "help": help, "search": search}
+    return dataclasses.field(default=default, metadata=about | bounds)
+
+
+def range_in_words(field: "dataclasses.Field[Any]") -> str:
+    """The range of a knob in words; empty if any value of its type is allowed."""
+    names = {"above": "above", "minimum": "at least", "maximum": "at most"}
+    bounds = {word: field.metadata[name] for name, word in names.items()}
+    return " and ".join(f"{w} {b:,.15g}" for w, b in bounds.items() if math.isfinite(b))
+
+
+def checked(field: "dataclasses.Field[Any]", kind: Any, value: Any) -> Any:
+    """The value as the knob's type and in its range, or an error that says which knob and why."""
+    name = field.name
+    if get_origin(kind) is UnionType:  # a knob that may be None
+        if value is None:
+            return None
+        kind = get_args(kind)[0]
+    if hasattr(value, "tolist"):  # a number or an array of NumPy
+        value = value.tolist()
+    if get_origin(kind) is Literal:
+        if value not in get_args(kind):
+            choices = ", ".join(get_args(kind))
+            hint = did_you_mean(value, get_args(kind)) if isinstance(value, str) else ""
+            raise BadInput(f"{name} is {value!r}; expected one of: {choices}{hint}")
+        return value
+    if get_origin(kind) is tuple:
+        kind = get_args(kind)[0]
+        value = (value,) if isinstance(value, (int, float)) else value  # one number will do
+        if not isinstance(value, (tuple, list)) or not value:
+            wanted = "whole numbers" if kind is int else "numbers"
+            raise BadInput(f"{name} is {value!r}; expected one or more {wanted}")
+        return tuple(_number(field, kind, item) for item in value)
+    if kind in (str, bool):
+        if not isinstance(value, kind) or value == "":
+            wanted = "true or false" if kind is bool else "text"
+            raise BadInput(f"{name} is {value!r}; expected {wanted}")
+        return value
+    return _number(field, kind, value)
+
+
+def _number(field: "dataclasses.Field[Any]", kind: Any, value: Any) -> Any:
+    wanted = "a whole number" if kind is int else "a number"
+    limits = range_in_words(field)
+    expected = f"{field.name} is {value!r}; expected {wanted}{' ' if limits else ''}{limits}"
+    bounds = field.metadata
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise BadInput(expected)
+    if not (bounds["minimum"] <= value <= bounds["maximum"] and value > bounds["above"]):
+        raise BadInput(expected)
+    if math.isinf(value) or (kind is int and value != int(value)):
+        raise BadInput(expected)
+    return kind(value)
+
+
+def flag(name: str, value: Any) -> str:
+    """A knob and its value as they are typed."""
+    name = name.replace("_", "-")
+    if isinstance(value, bool):
+        return f"--{name}" if value else f"--no-{name}"
+    if isinstance(value, tuple):
+        return " ".join([f"--{name}", *(str(item) for item in value)])
+    return f"--{name} {shlex.quote(str(value))}"
+
+
+def typed_value(kind: Any, text: str) -> Any:
+    """One typed word as a value of a knob's type; if it is none, the word, for `checked` to refuse.
+
+    Whole numbers may be typed as 1e6.
+    """
+    if get_origin(kind) is UnionType:
+        if text == "None":
+            return None
+        kind = get_args(kind)[0]
+    if get_origin(kind) is tuple:
+        kind = get_args(kind)[0]
+    for convert in {int: (int, float), float: (float,)}.get(kind, ()):
+        try:
+            return convert(text)
+        except ValueError:
+            pass
+    return text

@@ -1,0 +1,100 @@
+"""Commands about finished or running runs: inspect, eval, record, plot."""
+
+import json
+from pathlib import Path
+
+from t3d.base.errors import BadInput
+from t3d.cli import say
+from t3d.cli.options import Argument, Command, Option, one_of, parse, whole
+
+RUN = Argument("run", "RUN", "a run folder")
+RUNS = Argument("runs", "RUN", "one or more run folders", "many")
+JSON = Option("json", "print one JSON object", False)
+_AGENT = Option(
+    "agent", "which agent of the run: best or last", "best", "NAME", one_of("best", "last")
+)
+
+
+def inspect(words: list[str]) -> int:
+    """Show how far a run got, and whether its files are intact."""
+    typed = parse(Command("inspect", f"{inspect.__doc__}", RUN, {"options": [JSON]}), words)
+    from t3d.api import inspect as facts_of
+    from t3d.base.files import size
+    from t3d.run.folder import RunFolder
+
+    facts = facts_of(typed.run)
+    if typed.json:
+        print(json.dumps(facts))
+        return 0
+    print(f"{facts['run']}: {facts['env']}, seed {facts['seed']}, engine {facts['engine']}")
+    step = facts["step"]
+    if step is None:
+        print("no valid checkpoint yet")
+    else:
+        state = "being trained" if facts["training"] else "finished" if facts["finished"] else ""
+        where = f"step {step:,} of {facts['steps']:,}, {facts['updates']:,} updates"
+        print(f"{where}{f', {state}' if state else ''}")
+        if facts["best_mean"] is not None:
+            print(f"best evaluation {facts['best_mean']:,.2f}, at step {facts['best_step']:,}")
+        why = "; ".join(facts["not_bit_exact"])
+        print("bit-exact" if facts["bit_exact"] else f"not bit-exact: {why}")
+        print(f"digest {facts['digest']}")
+    for name, file in facts["checkpoints"].items():
+        print(f"  {name}  {'valid, ' + size(file['bytes']) if file['valid'] else file['why']}")
+    if step is not None and not facts["training"] and not facts["finished"]:
+        print(f"resume with: {say.t3d()} resume {RunFolder(typed.run)}")
+    return 0
+
+
+def evaluate(words: list[str]) -> int:
+    """Play episodes without noise: the mean, the std and every return."""
+    options = [
+        Option("episodes", "episodes to play", 10, "N", whole),
+        Option("seed", "seed of the episodes", 0, "N", whole),
+        _AGENT,
+        JSON,
+    ]
+    typed = parse(Command("eval", f"{evaluate.__doc__}", RUN, {"options": options}), words)
+    from t3d.api import evaluate as play
+
+    score = play(typed.run, episodes=typed.episodes, seed=typed.seed, which=typed.agent)
+    if typed.json:
+        facts = {"mean": score.mean, "std": score.std, "returns": score.returns}
+        print(json.dumps(facts | {"lengths": score.lengths}))
+        return 0
+    for episode, (total, length) in enumerate(zip(score.returns, score.lengths)):
+        print(f"episode {episode:>3}  return {total:>12,.2f}  steps {length:>6,}")
+    print(f"mean {score.mean:,.2f}, std {score.std:,.2f} over {typed.episodes} episodes")
+    return 0
+
+
+def record(words: list[str]) -> int:
+    """Record a video of one episode: an mp4 and a GIF."""
+    options = [
+        Option("out", "file to write; by default episode.mp4 in the run folder", None, "PATH"),
+        Option("seed", "seed of the episode", 0, "N", whole),
+        _AGENT,
+    ]
+    typed = parse(Command("record", f"{record.__doc__}", RUN, {"options": options}), words)
+    if typed.seed < 0:
+        raise BadInput(f"seed is {typed.seed}; expected at least 0")
+    from t3d.run.folder import RunFolder
+    from t3d.show.pictures import record_video
+
+    folder = RunFolder.open(typed.run)
+    out = Path(typed.out or folder.path / "episode")
+    files, total = record_video(folder, out, typed.seed, typed.agent)
+    print(f"return {total:,.2f}")
+    print(*files, sep="\n")
+    return 0
+
+
+def plot(words: list[str]) -> int:
+    """Draw learning curves, with intervals over seeds: a PNG and an SVG."""
+    out = Option("out", "file to write; by default in the run folder, or in runs/", None, "PATH")
+    typed = parse(Command("plot", f"{plot.__doc__}", RUNS, {"options": [out]}), words)
+    from t3d.show import plots
+
+    default = Path(typed.runs[0]) / "curve" if len(typed.runs) == 1 else Path("runs") / "curves"
+    print(*plots.plot(typed.runs, Path(typed.out or default)), sep="\n")
+    return 0

@@ -1,0 +1,183 @@
+"""Commands that train one agent, and what to know before: train, resume, doctor, presets."""
+
+import contextlib
+import json
+import shlex
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from t3d.base.errors import BadInput, T3DError
+from t3d.base.knobs import flag
+from t3d.cli import say
+from t3d.cli.knobs import read_knobs
+from t3d.cli.options import Command, Option, parse, whole
+from t3d.cli.runs import JSON, RUN
+from t3d.cli.studies import train_sweep
+from t3d.config import Config
+from t3d.presets import PRESETS, resolve
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from t3d.run.folder import RunFolder
+    from t3d.run.session import Outcome
+
+_VIDEO = Option("video", "record a video of an episode at the end", True)
+
+
+def train(words: list[str]) -> int:
+    """Train an agent on an environment, Pendulum-v1 by default."""
+    own = [
+        Option("run", "folder to write; by default a new one under runs/", None, "PATH"),
+        Option("seeds", "how many seeds to train, in parallel, from --seed on", 1, "N", whole),
+        _VIDEO,
+    ]
+    typed = read_knobs("train", f"{train.__doc__}", own, words)
+    if typed.options.seeds != 1:
+        return _train_seeds(typed.options.seeds, typed.preset, typed.config, typed.options.run)
+    from t3d.play.envs import EnvMaker
+    from t3d.run.folder import RunFolder
+    from t3d.run.session import about
+    from t3d.show import progress
+
+    console, config = say.console(), typed.config
+    folder = RunFolder(typed.options.run or RunFolder.free_path(config.env, config.seed))
+    folder.require_free()
+    maker = EnvMaker(config.env, config)
+    outcome = progress.train(maker, folder, about(typed.preset), console)
+    return end_training(outcome, console, video=typed.options.video)
+
+
+def resume(words: list[str]) -> int:
+    """Resume a run where it stopped, or train it further with --steps."""
+    options = [
+        Option("steps", "train to this many steps instead", None, "N", whole),
+        Option("threads", "CPU threads of an update instead", None, "N", whole),
+        Option("ray", "another Ray cluster for its collectors", None, "ADDRESS"),
+        _VIDEO,
+    ]
+    typed = parse(Command("resume", f"{resume.__doc__}", RUN, {"options": options}), words)
+    from t3d.play.envs import EnvMaker
+    from t3d.run.checkpoint import has_finished
+    from t3d.run.folder import RunFolder
+    from t3d.run.session import Outcome
+    from t3d.show import progress, terminal
+
+    console = say.console()
+    folder = RunFolder.open(typed.run)
+    unscored = typed.steps is None and folder.score() is None
+    if unscored and has_finished(folder, folder.config().steps):
+        terminal.say(console, f"{folder.config().env} is trained, but has no score yet: {folder}")
+        return end_training(Outcome(folder, None), console, video=typed.video)
+    changes = {name: getattr(typed, name) for name in ("steps", "ray", "threads")}
+    changes = {name: value for name, value in changes.items() if value is not None}
+    config = Config.from_dict(vars(folder.config()) | changes)
+    outcome = progress.train(EnvMaker(config.env, config), folder, {}, console)
+    return end_training(outcome, console, video=typed.video)
+
+
+def doctor(words: list[str]) -> int:
+    """Examine an environment before training: its properties, what to set."""
+    about = f"{doctor.__doc__} Takes all knobs of train; with --steps, it estimates the time."
+    typed = read_knobs("doctor", about, [JSON], words)
+    from t3d.play.envs import EnvMaker
+    from t3d.run.doctor import examine
+
+    diagnosis = examine(EnvMaker(typed.config.env, typed.config))
+    knobs = [word for word in words if word != "--json"] or [typed.config.env]
+    flags = [flag(knob, value) for knob, value in diagnosis.flags.items()]
+    command = " ".join(["t3d train", *map(shlex.quote, knobs), *flags])
+    if typed.options.json:
+        facts = {"facts": diagnosis.facts, "advice": diagnosis.advice, "command": command}
+        print(json.dumps(facts, indent=2))
+        return 0
+    width = max(map(len, diagnosis.facts))
+    for name, fact in diagnosis.facts.items():
+        first, *more = fact if isinstance(fact, list) else [fact]
+        print(f"{name:>{width}}  {first}")
+        for line in more:
+            print(f"{'':>{width}}  {line}")
+    print()
+    for advice in diagnosis.advice or ["nothing to change, as far as random play can tell"]:
+        print(f"- {advice}")
+    print(f"\n  {command}")
+    return 0
+
+
+def presets(words: list[str]) -> int:
+    """List the presets: for which environment, with which knobs, and why."""
+    parse(Command("presets", f"{presets.__doc__}"), words)
+    for name, preset in PRESETS.items():
+        print(f"{name}\n    {preset.why}")
+        flags = [flag(knob, value) for knob, value in preset.knobs.items()]
+        print(f"    {' '.join(flags) or '(the defaults)'}")
+    print(
+        "\nt3d train ENV uses the preset named ENV, if there is one; --preset takes any, or a file."
+    )
+    return 0
+
+
+def _train_seeds(seeds: int, preset: str, config: Config, out: str | None) -> int:
+    """Train several seeds as a sweep."""
+    from t3d.run.folder import safe_name
+    from t3d.study.spec import Spec
+
+    if seeds < 1:
+        raise BadInput(f"seeds is {seeds}; expected at least 1")
+    usual = resolve(config.env, preset)[1]
+    knobs = {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in vars(config).items()
+        if name not in ("env", "seed") and value != getattr(usual, name)
+    }
+    spec = Spec([config.env], list(range(config.seed, config.seed + seeds)), preset, knobs)
+    return train_sweep(spec, Path(out or Path("runs") / safe_name(config.env)), None, None)
+
+
+def end_training(outcome: "Outcome", console: "Console", video: bool) -> int:
+    """Score the best agent, write the run's pictures, and say what to type next."""
+    from t3d.run.finish import finish
+    from t3d.show import progress
+    from t3d.show.pictures import pictures
+
+    folder, tell = outcome.folder, progress.speaker(console)
+    resume = f"{say.t3d()} resume {folder}"
+    if outcome.signal is not None:
+        tell(f"Stopped and saved. Resume with: {resume}")
+        return 128 + outcome.signal
+    try:
+        finished = finish(folder, pictures(video, notice=tell))
+    except KeyboardInterrupt:
+        if folder.score() is None:
+            what = "Training is finished and saved; scoring was interrupted."
+            tell(f"{what} To score the agent: {resume}")
+        return 130
+    progress.conclude(folder, finished, console)
+    _say_what_next(folder, console)
+    return 0
+
+
+def _say_what_next(folder: "RunFolder", console: "Console") -> None:
+    """Commands to try on a finished run."""
+    from t3d.run.folder import RunFolder
+    from t3d.show import terminal
+    from t3d.study.known import known_for
+
+    t3d, config = say.t3d(), folder.config()
+    commands = {
+        f"{t3d} explain {folder}": "one of its updates, step by step, in the browser",
+        f"{t3d} eval {folder} --episodes 100": "more episodes, for a more precise score",
+        f"{t3d} resume {folder} --steps {2 * config.steps}": "train further",
+    }
+    with contextlib.suppress(T3DError):  # no known runs to compare with
+        count = len(known_for(config).returns)
+        commands[f"{t3d} check {folder}"] = f"is it normal? compared with {count} known runs"
+    if find_spec("tensorboard"):
+        tensorboard = "tensorboard" if " -m " in t3d else f"{t3d.removesuffix('t3d')}tensorboard"
+        logs = RunFolder(folder.path.parent)
+        commands[f"{tensorboard} --logdir {logs}"] = "all runs, in the browser"
+    terminal.say(console, "Next:")
+    width = max(len(command) for command in commands)
+    for command, purpose in commands.items():
+        terminal.say(console, f"  {command:<{width}}   {purpose}")

@@ -1,0 +1,228 @@
+"""What every agent has besides its algorithm: bounds, device, random streams, optimisers.
+
+An agent of your own is a subclass of `Agent`, or of `T3D` to change one step of TD3: see
+examples/own_agent.py. All its networks are made in `build`; they are then saved, loaded and
+checked without further code.
+"""
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, SupportsFloat
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+
+from t3d.base.errors import BadInput
+from t3d.base.imports import name_of
+from t3d.base.machine import usable_device
+from t3d.base.numbers import Array
+from t3d.base.observation import Layout
+from t3d.base.randomness import generator
+from t3d.config import Config
+from t3d.learn.networks import Actor, Critic
+from t3d.learn.perception import Batch, Perception
+from t3d.learn.replay.memory import ReplayBuffer
+from t3d.learn.replay.sampling import Rows, Sampler, Transitions, Uniform
+from t3d.learn.saving import Saved
+
+Measures = dict[str, SupportsFloat]  # what an update reports: losses, mean values
+
+
+class Agent(Saved, ABC):
+    """An actor and a critic that play and learn. A subclass says with which networks, and how."""
+
+    agent_id: ClassVar[str]  # what the knob `agent` calls it: t3d, or module:Class
+    engine: ClassVar[Literal["reference", "fused"]] = "reference"  # PyTorch, or compiled code
+    depends_on_threads: ClassVar[bool] = True  # whether PyTorch's threads can change its bits
+
+    actor: Actor
+    critic: Critic
+    critic_target: Critic
+
+    def __init_subclass__(cls, **facts: Any) -> None:
+        super().__init_subclass__(**facts)
+        if "agent_id" not in vars(cls):
+            cls.agent_id = name_of(cls)
+
+    def __init__(
+        self,
+        state_dim: int | Layout,
+        low: ArrayLike,
+        high: ArrayLike,
+        config: Config | None = None,
+        *,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        """Build an untrained agent; `low` and `high` bound each dimension of the action.
+
+        Where states are more than a vector, `state_dim` is their layout (base/observation.py).
+        """
+        config = dataclasses.replace(config or Config(), agent=self.agent_id)
+        self.config = config
+        self.layout = Layout(state_dim) if isinstance(state_dim, int) else state_dim
+        self.dtype = dtype
+        self.device = usable_device(config.device)
+        self.perception = Perception(self.layout, config, self.device, dtype)
+        self.state_dim = self.perception.size
+        if self.state_dim < 1:
+            raise BadInput(f"state_dim is {state_dim}; expected at least 1")
+        lowest, highest = (_bound(bound, dtype) for bound in (low, high))
+        if lowest.shape != highest.shape or not bool((lowest < highest).all()):
+            raise BadInput(f"action bounds are {low!r} and {high!r}; expected low < high")
+        # The bounds as they are saved, so that a loaded agent acts like this one to the bit.
+        self.bounds = lowest.numpy(), highest.numpy()
+        self.low, self.high = lowest.to(self.device), highest.to(self.device)
+        self.action_dim = len(lowest)
+
+        self.sampling = generator(config.seed, "sampling")
+        self.smoothing = generator(config.seed, "smoothing")
+        # What the next update depends on: these random streams are saved.
+        self.streams = {"sampling": self.sampling, "smoothing": self.smoothing}
+        if self.layout.images:
+            self.streams["augmentation"] = self.perception.augmentation
+        self.optimizers: dict[str, torch.optim.Adam] = {}
+        self.updates = 0  # counts updates, never environment steps, and is saved
+        self.sampler: Sampler = Uniform()  # chooses the rows to learn from; `build` may replace it
+        self.rows: Rows | None = None  # of the memory, in the last batch
+        self._stored: Transitions | None = None
+        self._noise: Tensor | None = None
+        self.build(generator(config.seed, "weights"))
+
+    # What a subclass defines.
+
+    @abstractmethod
+    def build(self, weights: np.random.Generator) -> None:
+        """Make all networks and their optimisers; `weights` is the random stream to start from."""
+
+    @abstractmethod
+    def select_action(self, state: ArrayLike) -> NDArray[np.float32]:
+        """The policy's action for one state or for a batch of states, without noise."""
+
+    @abstractmethod
+    def train(self, replay_buffer: ReplayBuffer, iterations: int) -> Measures:
+        """Run training iterations; returns the last value of each measure."""
+
+    @abstractmethod
+    def update(self, batch: Batch, noise: Tensor) -> Measures:
+        """Learn once from a batch. All randomness comes in as arguments."""
+
+    # What a run asks for; a subclass overrides these if its answer differs.
+
+    @classmethod
+    def why_not(cls, config: Config, layout: Layout | None) -> str:
+        """Why this agent cannot be used for a config and a layout; empty if it can."""
+        other = config.agent != cls.agent_id
+        return f"{cls.engine} runs the agent {cls.agent_id}, not {config.agent}" if other else ""
+
+    def prepare(self, waiting: Callable[[], None]) -> None:
+        """Get ready to learn, and call `waiting` if that takes a while."""
+
+    def begin(self, replay_buffer: ReplayBuffer) -> Callable[[], Measures] | None:
+        """Start an update in the background; returns what finishes it, or None if it cannot."""
+        return None
+
+    def last_batch(self, replay_buffer: ReplayBuffer) -> tuple[Transitions, Tensor] | None:
+        """The last update's batch as stored, and its noise; None if there was no update."""
+        if self._stored is None or self._noise is None:
+            return None
+        return self._stored, self._noise
+
+    @torch.no_grad()
+    def value(self, state: ArrayLike) -> NDArray[np.float32]:
+        """The first critic's estimate of the policy's discounted return from each state."""
+        states = torch.from_numpy(self.perception.checked(state)).to(self.device)
+        inputs = self.perception.encode(states, self.critic)
+        values = self.critic.Q1(inputs, self.actor(inputs)) / self.config.reward_scale
+        estimates: NDArray[np.float32] = values.float().cpu().numpy()
+        return estimates
+
+    @property
+    def td_errors(self) -> Tensor:
+        """The absolute TD error of each row of the last batch, the larger of both critics'."""
+        raise NotImplementedError(f"{type(self).__name__} reports no TD errors to its sampler")
+
+    @property
+    def max_action(self) -> Tensor:
+        """Half the action range, per dimension."""
+        return self.actor.max_action
+
+    # Tools for `build` and `train`.
+
+    def make_optimizer(self, network: nn.Module) -> torch.optim.Adam:
+        """Adam for one of the networks. It is saved with the agent."""
+        name = next(name for name, each in self.networks.items() if each is network)
+        self.optimizers[name] = self._adam(network)
+        return self.optimizers[name]
+
+    def _adam(self, network: nn.Module) -> torch.optim.Adam:
+        # Where PyTorch can, it steps all parameters in one pass; it then counts on the device.
+        fused = self.device.type in ("cpu", "cuda", "mps")
+        adam = torch.optim.Adam(network.parameters(), lr=self.config.learning_rate, fused=fused)
+        adam.state.update(adam_state(network, self.device if fused else "cpu"))
+        return adam
+
+    def sample(self, memory: ReplayBuffer) -> Transitions:
+        """A batch of the memory, as stored but for shifted images, on the device."""
+        self.rows = self.sampler.draw(memory, self.config.batch_size, self.sampling)
+        stored = memory.batch(self.rows, self.config.n_step, self.config.discount)
+        self._stored = self.perception.augment(stored).to(self.device, self.dtype)
+        return self._stored
+
+    def tell_sampler(self) -> None:
+        """After an update: give the sampler the TD error of each row, if it draws by them."""
+        if self.sampler.wants_td_errors and self.rows is not None:
+            self.sampler.learned(self.rows, self.td_errors.float().cpu().numpy())
+
+    def draw_noise(self, rows: int) -> Tensor:
+        """One standard normal number per row and action dimension."""
+        noise = self.smoothing.standard_normal((rows, self.action_dim), np.float32)
+        self._noise = torch.from_numpy(noise).to(self.device, self.dtype)
+        return self._noise
+
+    def perceive(self, stored: Transitions) -> Batch:
+        """A stored batch as the networks see it."""
+        return self.perception.perceive(stored, self.critic, self.critic_target)
+
+    def observe(self, states: Array) -> None:
+        """Update the statistics that states are normalised by, if they are."""
+        self.perception.observe(states)
+
+    def check_memory(self, memory: ReplayBuffer) -> None:
+        """Refuse a memory of other sizes, or of another type."""
+        stored = memory.state_shape, memory.action.shape[1]
+        if stored != ((self.layout.size,), self.action_dim):
+            expected = f"this agent's are {(self.layout.size,)} and {self.action_dim}"
+            raise BadInput(f"the memory holds states {stored[0]}, actions {stored[1]}; {expected}")
+        if memory.observation.dtype != self.layout.dtype:
+            what = f"the memory holds {memory.observation.dtype}"
+            raise BadInput(f"{what}; this agent learns from {self.layout.dtype}")
+
+
+def adam_state(network: nn.Module, counter_device: torch.device | str) -> dict[Tensor, Any]:
+    """Adam's state of each parameter before its first step.
+
+    PyTorch makes it at the first step; made at the start, the state always has one shape.
+    """
+    return {
+        parameter: {
+            "step": torch.zeros((), device=counter_device),
+            "exp_avg": torch.zeros_like(parameter),
+            "exp_avg_sq": torch.zeros_like(parameter),
+        }
+        for parameter in network.parameters()
+    }
+
+
+def _bound(values: ArrayLike, dtype: torch.dtype) -> Tensor:
+    """One end of the action range; its double is finite too, so the range's width is."""
+    expected = f"action bound is {values!r}; expected one finite {dtype} number per dimension"
+    try:
+        bound = torch.from_numpy(np.asarray(values, np.float64).copy()).to(dtype)
+    except (TypeError, ValueError) as error:
+        raise BadInput(expected) from error
+    if bound.ndim != 1 or bound.numel() == 0 or not bool(torch.isfinite(2 * bound).all()):
+        raise BadInput(expected)
+    return bound

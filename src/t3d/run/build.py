@@ -1,0 +1,122 @@
+"""The parts of a run, built in memory, and whether they fit into RAM and onto the disk."""
+
+import dataclasses
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+
+import torch
+
+from t3d.base import files
+from t3d.base.errors import BadInput
+from t3d.base.machine import available_memory
+from t3d.base.observation import Layout
+from t3d.config import Config
+from t3d.learn.agent import Agent
+from t3d.learn.engines import make_agent, reference_threads
+from t3d.learn.replay.memory import ReplayBuffer
+from t3d.play.collect import Collector
+from t3d.play.collecting import Collecting
+from t3d.play.envs import EnvMaker, GuardedEnv, Spaces
+from t3d.play.vector import Environments
+from t3d.remote.collectors import Collectors
+
+
+@dataclass
+class Parts:
+    """What a run is made of."""
+
+    config: Config  # with the agent and the engine that were chosen
+    why_this_engine: str
+    spaces: Spaces
+    agent: Agent
+    memory: ReplayBuffer
+    collector: Collecting
+    evaluation_env: GuardedEnv
+
+    def disk_bytes(self) -> int:
+        """What the run may take on the disk."""
+        config = self.config
+        rows = min(config.capacity, config.steps)
+        agent = sum(tensor.nbytes for tensor in self.agent.state_dict().values())
+        agents = 2 * config.keep_checkpoints + 1  # the last and the best, each time
+        on_disk = memory_bytes(self.memory, config) if config.replay_on_disk else 0
+        return agents * agent + 2 * rows * self.memory.row_bytes + on_disk
+
+    def close(self) -> None:
+        """End the environments."""
+        with ExitStack() as last_first:
+            last_first.callback(self.evaluation_env.close)
+            last_first.callback(self.collector.close)
+
+
+def build(maker: EnvMaker, scratch: Path) -> Parts:
+    """Build everything in memory. Bad input leaves no trace.
+
+    A memory on disk takes a nameless file near `scratch`.
+    """
+    env = maker.make()
+    try:
+        spaces = Spaces.of(env)
+        agent, why_this_engine = make_agent(maker.config, *spaces)
+        config = agent.config  # with the engine that was chosen: a resumed run uses the same
+        # Mapped into memory, the file lives as long as the mapping, although it is closed here.
+        with files.scratch(scratch) if config.replay_on_disk else nullcontext() as file:
+            memory = memory_for(spaces.layout, len(spaces.low), config, file)
+        _require_memory(memory, config)
+        collector: Collecting
+        if config.collectors:
+            threads = reference_threads(config, spaces.layout)
+            own = (
+                None if config.agent == "t3d" else type(agent)
+            )  # travels where no name leads to it
+            player = partial(_player, config, threads, own)
+            collector = Collectors(maker, spaces, agent, player)
+        else:
+            collector = Collector(Environments(maker), config)
+    except MemoryError as error:
+        env.close()
+        advice = "lower capacity, hidden or batch_size"
+        raise BadInput(f"the run does not fit into memory: {error}; {advice}") from error
+    except BaseException:
+        env.close()
+        raise
+    return Parts(config, why_this_engine, spaces, agent, memory, collector, env)
+
+
+def memory_for(
+    layout: Layout, action_dim: int, config: Config, file: BinaryIO | None
+) -> ReplayBuffer:
+    """A memory for all environments. Those of collectors do not quite alternate."""
+    gap = config.all_envs * (1 + (config.staleness if config.collectors else 0))
+    return ReplayBuffer(
+        config.capacity, layout, action_dim, num_envs=config.all_envs, max_row_gap=gap, file=file
+    )
+
+
+def memory_bytes(memory: ReplayBuffer, config: Config) -> int:
+    """What the replay memory will take, except one more observation per episode."""
+    rows = min(memory.room, config.steps) + config.all_envs
+    return rows * memory.row_bytes
+
+
+def _require_memory(memory: ReplayBuffer, config: Config) -> None:
+    """Refuse a memory that will not fit into RAM."""
+    free, needed = available_memory(), memory_bytes(memory, config)
+    if free is None or needed <= free or config.replay_on_disk:
+        return
+    limit = int(0.9 * free / memory.row_bytes)
+    problem = (
+        f"the replay memory would take {files.size(needed)}; {files.size(free)} of RAM is free"
+    )
+    raise BadInput(f"{problem}: use --capacity {limit} or less, or --replay-on-disk")
+
+
+def _player(config: Config, threads: int, own: type[Agent] | None, spaces: Spaces) -> Agent:
+    """An agent for a collector, which gets its weights from the one that learns."""
+    if config.staleness:  # in lock-step everything is as in the learner, for the bits
+        threads, config = 1, dataclasses.replace(config, device="cpu", engine="auto")
+    torch.set_num_threads(threads)
+    return make_agent(config, *spaces, own)[0]

@@ -1,0 +1,46 @@
+"""The end of a run: the score of its best agent on test episodes, and what shows the run."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from t3d.base.errors import T3DError
+from t3d.play.envs import EnvSource
+from t3d.play.evaluate import Score
+from t3d.run.agents import evaluate, keep_score
+from t3d.run.folder import RunFolder
+
+Picture = Callable[[RunFolder], Path]  # writes a file about a run, and returns its path
+
+
+class Finished(NamedTuple):
+    """What a finished run has besides its agents."""
+
+    score: Score | None  # None if the run has no best agent yet
+    files: dict[str, Path]  # by name: curve, video, report
+    problems: dict[str, str]  # by name, what could not be written and why
+
+
+def finish(
+    folder: RunFolder, pictures: Mapping[str, Picture] | None = None, env: EnvSource | None = None
+) -> Finished:
+    """Score the best agent of a run on test episodes, write score.json, then the pictures.
+
+    A picture that cannot be written is a problem, not an error. `env` is needed only if the run
+    was trained on a callable that cannot be imported.
+    """
+    score, files, problems = None, {}, {}
+    if folder.best_agent.is_file():
+        score = evaluate(folder.path, env=env)
+        try:
+            keep_score(folder, score)
+        except T3DError as error:
+            problems["score"] = str(error)
+    else:
+        problems["score"] = "no evaluation yet"
+    for name, picture in (pictures or {}).items():
+        try:
+            files[name] = picture(folder)
+        except T3DError as error:
+            problems[name] = str(error)
+    return Finished(score, files, problems)

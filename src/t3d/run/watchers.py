@@ -1,0 +1,146 @@
+"""Watchers follow a run, and may stop it: the terminal's table, TensorBoard, a user's own.
+
+class StopAtReturn(t3d.Watcher):
+    def on_record(self, record):
+        if isinstance(record, t3d.Evaluation) and record.mean >= 300:
+            return f"a mean return of {record.mean:.0f}"
+
+t3d.train("Hopper-v5", watchers=[StopAtReturn()])
+"""
+
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from t3d.base.errors import BrokenWatcher, Diverged
+from t3d.play.envs import blame
+from t3d.run.records import Record
+
+if TYPE_CHECKING:
+    from t3d.run.loop import Run
+
+
+class Watcher:
+    """Someone who follows a run. Override what you need: by default nothing is done.
+
+    A reason that `on_step` or `on_record` returns stops the run at the end of the step: it is
+    saved and can be resumed. If a method raises, the run is saved, too, and ends with an error.
+    """
+
+    def on_start(self, run: "Run") -> None:
+        """Called before the first step, or the first after a resume."""
+
+    def on_step(self, step: int) -> str | None:
+        """Called after every step of the loop, with the environment steps so far."""
+
+    def on_record(self, record: Record) -> str | None:
+        """Called after every line of metrics.jsonl."""
+
+    def on_end(self, run: "Run") -> None:
+        """Called once when the run is finished, stopped or has failed."""
+
+
+class Watchers:
+    """The watchers of one run.
+
+    What they ask for waits until the step is done: a run that is saved in the middle of a step
+    would not resume to the same bits.
+    """
+
+    def __init__(self) -> None:
+        self.stop: tuple[str, str] | None = None  # the first watcher that stops the run, and why
+        self.failure: BrokenWatcher | None = None  # of the first that raised
+        self._waiting: list[Watcher] = []
+        self._watching: list[Watcher] = []
+        self._broken: list[Watcher] = []  # raised, and only wait for their end
+
+    def append(self, watcher: Watcher) -> None:
+        """Add a watcher. It starts when the loop does."""
+        self._waiting.append(watcher)
+
+    def start(self, run: "Run") -> None:
+        """Start those that have not been, for a loop that nobody has stopped yet."""
+        self.stop = self.failure = None
+        waiting, self._waiting = self._waiting, []
+        for watcher in waiting:
+            self._watching.append(watcher)
+            self._call(watcher, "on_start", run)
+
+    def step(self, step: int) -> None:
+        """A step of the loop is done."""
+        for watcher in tuple(self._watching):
+            self._call(watcher, "on_step", step)
+
+    def record(self, record: Record) -> None:
+        """A line of metrics.jsonl was written."""
+        for watcher in tuple(self._watching):
+            self._call(watcher, "on_record", record)
+
+    def end(self, run: "Run") -> None:
+        """End all that were started, each of them even if another raises."""
+        started = self._broken + self._watching
+        self._broken, self._watching = [], []
+        with ExitStack() as last_first:
+            for watcher in started:
+                last_first.callback(self._end, watcher, run)
+
+    def _call(self, watcher: Watcher, method: str, argument: Any) -> None:
+        try:
+            reason = getattr(watcher, method)(argument)
+            if reason is not None and not isinstance(reason, str):
+                raise TypeError(
+                    f"it returned {reason!r}; expected None, or why the run should stop"
+                )
+        except Diverged:  # the agent's fault: the watcher only asked for it
+            raise
+        except Exception as error:
+            self.failure = self.failure or _blamed(watcher, method, error)
+            self._watching.remove(watcher)
+            self._broken.append(watcher)
+            return
+        if reason is not None and self.stop is None:
+            self.stop = type(watcher).__name__, reason
+
+    def _end(self, watcher: Watcher, run: "Run") -> None:
+        try:
+            watcher.on_end(run)
+        except Exception as error:
+            raise _blamed(watcher, "on_end", error) from error
+
+
+def _blamed(watcher: Watcher, method: str, error: Exception) -> BrokenWatcher:
+    """One line about a watcher that raised; its own error, with the traceback, is the cause."""
+    failure = BrokenWatcher(f"watcher {type(watcher).__name__}, {method}() raised {blame(error)}")
+    failure.__cause__ = error
+    return failure
+
+
+class Tracker(NamedTuple):
+    """A watcher that a name can choose."""
+
+    make: Callable[[], Watcher]
+    module: str  # the package that it needs
+    otherwise: str  # said where that is not installed
+
+
+def _tensorboard() -> Watcher:
+    from t3d.run.tensorboard import TensorBoard
+
+    return TensorBoard()
+
+
+WATCHERS = {
+    "tensorboard": Tracker(
+        make=_tensorboard,
+        module="tensorboard",
+        otherwise="no TensorBoard events: pip install 't3d[tensorboard]' for them",
+    ),
+}
+
+
+def chosen(names: Iterable[str] = tuple(WATCHERS)) -> tuple[list[Watcher], list[str]]:
+    """The watchers of these names that can be used here, and a line about each that cannot."""
+    usable = {name: bool(find_spec(WATCHERS[name].module)) for name in names}
+    missing = [WATCHERS[name].otherwise for name, here in usable.items() if not here]
+    return [WATCHERS[name].make() for name, here in usable.items() if here], missing

@@ -1,0 +1,106 @@
+"""Training with a terminal: what is said before, while and after a run is trained."""
+
+import shlex
+from collections.abc import Callable, Sequence
+from contextlib import closing
+
+from rich.console import Console
+
+from t3d.base import files
+from t3d.config import Config
+from t3d.play.envs import EnvMaker
+from t3d.run import doctor, watchers
+from t3d.run.build import memory_bytes
+from t3d.run.finish import Finished
+from t3d.run.folder import RunFolder
+from t3d.run.loop import Run
+from t3d.run.records import Json
+from t3d.run.session import Outcome, open_run, train_to_end
+from t3d.run.signals import StopSignal
+from t3d.run.watchers import Watcher
+from t3d.show.terminal import TerminalWatcher, say
+from t3d.show.words import COMPILING, STOPPING
+
+
+def train(
+    maker: EnvMaker,
+    folder: RunFolder,
+    about: Json,
+    console: Console,
+    own: Sequence[Watcher] = (),
+) -> Outcome:
+    """Start the run of a folder, or resume it, and train it to its end or until it is stopped.
+
+    `own` are watchers besides the terminal and TensorBoard.
+    """
+    resumed = folder.path.exists()
+    _announce_collectors(maker.config, console)
+    run = open_run(maker, folder, about, lambda: say(console, COMPILING))
+    with closing(run):
+        if resumed:
+            _introduce_resumed(run, console)
+        else:
+            _introduce_new(run, maker, about, console)
+        trackers, missing = watchers.chosen()
+        for line in missing:
+            say(console, line)
+        terminal = [] if console.quiet else [TerminalWatcher(console)]
+        with StopSignal(stopping(console)).caught() as stop:
+            outcome = train_to_end(run, [*trackers, *terminal, *own], stop)
+    if outcome.stopped_by and outcome.signal is None:
+        say(console, f"saved; resume with: t3d resume {folder}")
+    return outcome
+
+
+def conclude(folder: RunFolder, finished: Finished, console: Console) -> None:
+    """Say the score, where the files are, and what could not be written."""
+    if finished.score:
+        *_, last = folder.metrics("evaluation")
+        which = f"best agent (of step {last['best_step']:,})"
+        score = f"{finished.score.mean:,.1f} ± {finished.score.std:,.1f}"
+        episodes = len(finished.score.returns)
+        say(console, f"Score: {score}, {which}, {episodes} test episodes (seed 0)")
+    say(console, f"  run    {folder.path}")
+    for name, path in finished.files.items():
+        say(console, f"  {name:<6} {path}")
+    for name, problem in finished.problems.items():
+        say(console, f"  {name:<6} none: {problem}")
+
+
+def speaker(console: Console) -> Callable[[str], None]:
+    """A function that prints a line."""
+    return lambda text: say(console, text)
+
+
+def stopping(console: Console) -> Callable[[], None]:
+    """Says that a signal was heard."""
+    return lambda: say(console, STOPPING)
+
+
+def _announce_collectors(config: Config, console: Console) -> None:
+    if config.collectors:
+        where = "on this machine" if config.ray == "local" else f"at {config.ray}"
+        say(console, f"starting {config.collectors} collectors, with Ray {where} ...")
+
+
+def _introduce_new(run: Run, maker: EnvMaker, about: Json, console: Console) -> None:
+    config = run.config
+    why = f" ({run.parts.why_this_engine})" if run.parts.why_this_engine else ""
+    head = f"{config.env}, preset {about['preset']}, seed {config.seed}, engine {config.engine}"
+    say(console, f"{head}{why}: {run.folder.path}")
+    needed = f"the replay memory takes up to {files.size(memory_bytes(run.memory, config))}"
+    where = " in a file" if config.replay_on_disk else ""
+    disk = files.size(run.parts.disk_bytes())
+    say(console, f"{needed}{where}, checkpoints {disk} on the disk")
+    for advice in [] if console.quiet else doctor.glance(maker):
+        say(console, f"note: {advice}; t3d doctor {shlex.quote(config.env)} says more")
+    if config.steps <= config.random_steps:
+        note = f"note: nothing will be learned: all {config.steps:,} steps are random play"
+        say(console, f"{note}; lower --random-steps, which is {config.random_steps:,}")
+
+
+def _introduce_resumed(run: Run, console: Console) -> None:
+    where = f"from step {run.collector.steps:,}: {run.folder.path}"
+    say(console, f"{run.config.env} resumes {where}")
+    for note in run.notes:
+        say(console, f"note: {note}")

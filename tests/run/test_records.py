@@ -1,0 +1,127 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import t3d
+from helpers.runs import trained
+from t3d.run.folder import RunFolder
+from t3d.run.records import KINDS, MetricsFile, record_of
+
+GOLDEN = Path(__file__).parent / "golden"
+NOW = {"step": 40, "seconds": 1.5}
+LINES: list[dict[str, Any]] = [
+    {"kind": "episode", "env": 1, "episode": 2, "length": 15, "return": -9.5},
+    {
+        **{"kind": "train", "updates": 20, "memory": 40, "critic_loss": 0.5, "my_own": None},
+        **{"exploration": 0.1, "saturation": 0.0, "steps_per_second": 20.0},
+    },
+    {
+        **{"kind": "evaluation", "mean": -9.0, "std": 1.0, "estimated_Q": -1.0, "true_Q": -2.0},
+        **{"cut_off": 0.8, "best_mean": -9.0, "best_step": 40},
+        **{"returns": [-8.0, -10.0], "lengths": [15, 15]},
+    },
+    {"kind": "warning", "name": "saturated", "text": "lower --learning-rate"},
+    {"kind": "restart", "env": 0, "episode": 3, "why": "was killed"},
+    {
+        **{"kind": "collectors", "collector": 3, "playing": 7, "of": 8, "why": "was lost"},
+        **{"text": "collector 3 was lost; 7 of 8 play"},
+    },
+    {"kind": "stop", "watcher": "StopAtReturn", "reason": "a mean return of 300"},
+]
+
+
+@pytest.mark.parametrize("line", LINES, ids=lambda line: line["kind"])
+def test_a_line_becomes_a_record_and_the_same_line_again(line: dict[str, Any]) -> None:
+    line = line | NOW
+    record = record_of(line)
+    assert type(record) is KINDS[line["kind"]]
+    assert (record.kind, record.step, record.seconds) == (line["kind"], 40, 1.5)
+    assert record.to_json() == line
+    assert list(record.to_json())[:2] == ["kind", "step"]
+    assert list(record.to_json())[-1] == "seconds"
+
+
+def test_every_kind_is_tested_here() -> None:
+    assert [line["kind"] for line in LINES] == list(KINDS)
+
+
+def test_the_fields_have_names() -> None:
+    episode, training = (record_of(line | NOW) for line in LINES[:2])
+    assert isinstance(episode, t3d.Episode)
+    assert (episode.return_, episode.length) == (-9.5, 15)
+    assert isinstance(training, t3d.Training)
+    assert training.measures == {"critic_loss": 0.5, "my_own": None}
+
+
+def test_the_records_of_a_folder_are_its_lines(tmp_path: Path) -> None:
+    for run in (GOLDEN, trained(tmp_path / "run")):  # an earlier version wrote fewer numbers
+        folder = RunFolder(run)
+        assert [record.to_json() for record in folder.records()] == list(folder.metrics())
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"kind": "gossip"},
+        {"mean": None},
+        {"mean": "much"},
+        {"best_step": [1]},
+        {"returns": 3},
+        {"std": 1e999},
+        {"step": None},
+    ],
+)
+def test_a_line_that_is_no_record_is_named(tmp_path: Path, changed: dict[str, Any]) -> None:
+    good = {"kind": "evaluation", **LINES[2], **NOW}
+    lines = [json.dumps(line) + "\n" for line in (good, good | changed)]
+    (tmp_path / "metrics.jsonl").write_text("".join(lines))
+    records = RunFolder(tmp_path).records()
+    assert next(records).step == 40
+    with pytest.raises(t3d.BadInput, match=r"metrics\.jsonl, line 2 is no record"):
+        next(records)
+
+
+def test_a_missing_field_is_refused() -> None:
+    with pytest.raises(TypeError, match="best_step"):
+        record_of({name: v for name, v in (LINES[2] | NOW).items() if name != "best_step"})
+
+
+def test_a_metrics_file_is_cut_where_a_checkpoint_was_taken(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("")
+    file = MetricsFile(path)
+    file.write({"kind": "one"})
+    position = file.position()
+    file.write({"kind": "two"})
+    assert not file.matches(position)
+    file.close()
+    again = MetricsFile(path, position["bytes"])
+    assert again.matches(position)
+    again.close()
+    assert path.read_text() == '{"kind": "one"}\n'
+
+
+def test_a_number_that_is_not_finite_never_reaches_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("")
+    file = MetricsFile(path)
+    with pytest.raises(ValueError, match="JSON"):
+        file.write({"kind": "train", "loss": float("nan")})
+    file.close()
+
+
+def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("")
+    file = MetricsFile(path)
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(t3d.CannotWrite, match=r"metrics.jsonl cannot be written: No space left"):
+        file.position()
+    monkeypatch.undo()
+    file.close()

@@ -1,0 +1,220 @@
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import t3d
+from helpers.runs import TINY, Recorder, metrics_without_time, resumed, same_bits, trained
+from t3d.play.envs import EnvMaker
+from t3d.run import watchers
+from t3d.run.folder import RunFolder
+from t3d.run.loop import Run
+from t3d.run.records import Record, Stop
+from t3d.run.tensorboard import TensorBoard
+from t3d.run.watchers import WATCHERS, Watcher
+
+
+def start(path: Path | None = None, **knobs: Any) -> Run:
+    config = t3d.Config.from_dict({"env": "Pendulum-v1", **TINY, **knobs})
+    return Run.start(EnvMaker(config.env, config), RunFolder(path) if path else None)
+
+
+class Diary(Watcher):
+    """Writes down every call."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def on_start(self, run: Run) -> None:
+        self.calls.append(("start", run.collector.steps))
+
+    def on_step(self, step: int) -> None:
+        self.calls.append(step)
+
+    def on_record(self, record: Record) -> None:
+        self.calls.append((record.kind, record.step))
+
+    def on_end(self, run: Run) -> None:
+        self.calls.append(("end", run.agent.updates))
+
+
+class StopsAt(Watcher):
+    """Stops the run at a step, in one of two methods."""
+
+    def __init__(self, step: int, method: str = "on_step") -> None:
+        self.step, self.method = step, method
+
+    def on_step(self, step: int) -> str | None:
+        return f"step {step}" if self.method == "on_step" and step >= self.step else None
+
+    def on_record(self, record: Record) -> str | None:
+        return record.kind if self.method == "on_record" and record.step >= self.step else None
+
+
+def test_a_watcher_by_default_does_nothing() -> None:
+    with closing(start()) as run:
+        run.watchers.append(Watcher())
+        assert run.loop()
+
+
+def test_a_watcher_sees_the_start_every_step_every_record_and_the_end() -> None:
+    diary, recorder = Diary(), Recorder()
+    with closing(start()) as run:
+        run.watchers.append(diary)
+        run.watchers.append(recorder)
+        run.loop()
+        assert diary.calls[0] == ("start", 0)
+        assert [call for call in diary.calls if isinstance(call, int)] == list(range(1, 61))
+        seen = [call for call in diary.calls[1:] if not isinstance(call, int)]
+        assert seen == [(line["kind"], line["step"]) for line in recorder.lines]
+    assert diary.calls[-1] == ("end", 40)
+    assert diary.calls.count(("end", 40)) == 1
+
+
+@pytest.mark.parametrize("method", ["on_step", "on_record"])
+@pytest.mark.parametrize("step", [25, 30, 45])  # learning; an evaluation; an episode's end
+def test_a_run_that_a_watcher_stops_is_saved_and_resumes_to_the_same_end(
+    tmp_path: Path, method: str, step: int
+) -> None:
+    trained(tmp_path / "uninterrupted")
+    recorder = Recorder()
+    with closing(start(tmp_path / "run")) as run:
+        run.watchers.append(StopsAt(step, method))
+        run.watchers.append(recorder)
+        assert not run.loop()
+        stop = run.stopped_by
+    assert stop is not None
+    assert stop.watcher == "StopsAt"
+    assert stop.step >= step
+    folder = RunFolder(tmp_path / "run")
+    *_, last = folder.records()
+    assert last == stop
+    assert recorder.lines[-1]["reason"] == stop.reason
+    assert t3d.inspect(folder.path)["step"] == stop.step
+    resumed(folder.path)
+    assert same_bits(tmp_path / "uninterrupted", folder.path)
+    lines = [line for line in metrics_without_time(folder.path) if line["kind"] != Stop.kind]
+    assert lines == metrics_without_time(tmp_path / "uninterrupted")
+    # When somebody stopped it is no part of what a run computed.
+    digests = [t3d.inspect(tmp_path / name)["digest"] for name in ("run", "uninterrupted")]
+    assert digests[0] == digests[1]
+
+
+def test_a_stop_in_the_last_evaluation_comes_too_late() -> None:
+    with closing(start()) as run:
+        run.watchers.append(StopsAt(60, "on_record"))
+        assert run.loop()
+        assert run.stopped_by is None
+
+
+def test_a_run_can_be_looped_again_after_a_stop() -> None:
+    with closing(start()) as run:
+        stopper = StopsAt(25)
+        run.watchers.append(stopper)
+        assert not run.loop()
+        stopper.step = 100
+        assert run.loop()
+
+
+class Careless(Watcher):
+    """Divides by zero in one of its methods, at a step."""
+
+    def __init__(self, method: str, step: int = 25) -> None:
+        self.method, self.step = method, step
+        self.ended = False
+
+    def _fail(self, method: str, step: int) -> None:
+        if method == self.method and step >= self.step:
+            step // 0
+
+    def on_start(self, run: Run) -> None:
+        self._fail("on_start", 100)
+
+    def on_step(self, step: int) -> None:
+        self._fail("on_step", step)
+
+    def on_record(self, record: Record) -> None:
+        self._fail("on_record", record.step)
+
+    def on_end(self, run: Run) -> None:
+        self.ended = True
+        self._fail("on_end", 100)
+
+
+@pytest.mark.parametrize("method", ["on_start", "on_step", "on_record"])
+def test_a_watcher_that_raises_is_named_after_the_run_was_saved(
+    tmp_path: Path, method: str
+) -> None:
+    careless, diary = Careless(method), Diary()
+    run = start(tmp_path / "run")
+    with closing(run):
+        run.watchers.append(careless)
+        run.watchers.append(diary)
+        with pytest.raises(t3d.BrokenWatcher) as failure:
+            run.loop()
+    step = run.collector.steps
+    assert str(failure.value) == (
+        f"watcher Careless, {method}() raised ZeroDivisionError: {failure.value.__cause__} "
+        f"(test_watchers.py:{line_of('step // 0')}); saved at step {step}, resume with: "
+        f"t3d resume {tmp_path / 'run'}"
+    )
+    assert isinstance(failure.value.__cause__, ZeroDivisionError)
+    assert t3d.inspect(tmp_path / "run")["step"] == step
+    assert careless.ended
+    assert diary.calls[-1][0] == "end"
+    resumed(tmp_path / "run")
+    assert same_bits(trained(tmp_path / "uninterrupted"), tmp_path / "run")
+
+
+def line_of(text: str) -> int:
+    lines = Path(__file__).read_text().splitlines()
+    return next(number for number, line in enumerate(lines, 1) if line.strip() == text)
+
+
+def test_a_watcher_that_raises_at_the_end_keeps_nobody_else_from_ending() -> None:
+    run, diary = start(), Diary()
+    for watcher in (diary, Careless("on_end"), Diary()):
+        run.watchers.append(watcher)
+    assert run.loop()
+    with pytest.raises(t3d.BrokenWatcher, match=r"watcher Careless, on_end\(\) raised ZeroDiv"):
+        run.close()
+    assert diary.calls[-1][0] == "end"
+
+
+def test_a_reason_that_is_no_text_is_refused() -> None:
+    class SaysTrue(Watcher):
+        def on_step(self, step: int) -> Any:
+            return True
+
+    with closing(start()) as run:
+        run.watchers.append(SaysTrue())
+        with pytest.raises(t3d.BrokenWatcher, match=r"it returned True; expected None, or why"):
+            run.loop()
+
+
+def test_an_agent_that_diverged_is_not_blamed_on_the_watcher_that_asked_for_it() -> None:
+    class Asks(Watcher):
+        def on_step(self, step: int) -> None:
+            raise t3d.Diverged("critic_loss is nan")  # as `run.agent` does
+
+    with closing(start()) as run:
+        run.watchers.append(Asks())
+        with pytest.raises(t3d.Diverged, match="the agent diverged by step 1: critic_loss is nan"):
+            run.loop()
+
+
+def test_names_choose_watchers_and_what_is_not_installed_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert list(WATCHERS) == ["tensorboard"]
+    (tensorboard,), missing = watchers.chosen()
+    assert isinstance(tensorboard, TensorBoard)
+    assert missing == []
+    monkeypatch.setitem(sys.modules, "tensorboard", None)  # as if it were not installed
+    assert watchers.chosen() == (
+        [],
+        ["no TensorBoard events: pip install 't3d[tensorboard]' for them"],
+    )
+    assert watchers.chosen([]) == ([], [])

@@ -1,0 +1,124 @@
+import builtins
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import t3d
+from helpers import broken_envs
+from helpers.runs import TINY, read_json
+from t3d.run.folder import RunFolder
+
+
+def tiny(path: Path, env: Any = "Pendulum-v1", **more: Any) -> t3d.Agent:
+    return t3d.train(env, run=path, preset="default", **(TINY | {"quiet": True} | more))
+
+
+class Stops(t3d.Watcher):
+    """Stops the run at a step."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step(self, step: int) -> str | None:
+        return "far enough" if step == self.step else None
+
+
+def test_train_leaves_what_the_command_leaves_and_returns_the_best_agent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    agent = tiny(run)
+    names = {path.name for path in run.iterdir()}
+    assert {"score.json", "curve.png", "curve.svg", "report.html", "tensorboard"} <= names
+    assert not {"episode.mp4", "episode.gif"} & names
+    assert capsys.readouterr().out == ""
+    *_, last = RunFolder(run).metrics("evaluation")
+    assert agent.updates == max(0, last["best_step"] - 20)
+    assert read_json(run / "score.json")["returns"] == t3d.evaluate(run).returns
+
+
+def test_train_says_where_everything_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run"
+    tiny(run, quiet=False, video=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"Pendulum-v1, preset default, seed 0, engine fused: {tmp_path}")
+    score, *files = lines[-6:]
+    assert score == "  recording a video; Ctrl-C to skip it ..."
+    assert files[0].startswith("Score: -")
+    assert files[0].endswith("10 test episodes (seed 0)")
+    assert files[1:] == [
+        f"  run    {run}",
+        f"  curve  {run / 'curve.png'}",
+        f"  video  {run / 'episode.mp4'}",
+        f"  report {run / 'report.html'}",
+    ]
+    for name in ("curve.png", "episode.mp4", "report.html"):
+        assert (run / name).stat().st_size > 0
+
+
+def test_without_matplotlib_a_run_is_trained_and_the_missing_extra_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = builtins.__import__
+
+    def missing(name: str, *more: Any) -> Any:
+        if name.partition(".")[0] == "matplotlib":
+            raise ModuleNotFoundError(name=name)
+        return real(name, *more)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    tiny(tmp_path / "run", quiet=False)
+    out = capsys.readouterr().out
+    assert "  curve  none: plots need an extra: pip install 't3d[plot]'" in out
+    assert (tmp_path / "run" / "report.html").exists()
+
+
+def test_a_run_that_a_watcher_stops_is_scored_and_resumed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    agent = tiny(run, quiet=False, watchers=[Stops(35)])
+    out = capsys.readouterr().out
+    assert "step 35: Stops stops the run: far enough\n" in out
+    assert f"saved; resume with: t3d resume {run}\n" in out
+    assert (run / "report.html").exists()
+    score = read_json(run / "score.json")
+    assert agent.updates == max(0, score["step"] - 20)
+
+    t3d.resume(run, quiet=True, watchers=[Stops(45)])
+    assert t3d.inspect(run)["step"] == 45
+    t3d.resume(run, quiet=True)
+    assert t3d.inspect(run)["finished"]
+
+
+def test_a_run_that_is_stopped_before_any_evaluation_returns_its_last_agent(
+    tmp_path: Path,
+) -> None:
+    agent = tiny(tmp_path / "run", eval_every=0, watchers=[Stops(35)])
+    assert agent.updates == 15
+    assert not (tmp_path / "run" / "score.json").exists()
+
+
+def test_a_callable_that_cannot_be_imported_is_trained_scored_and_resumed(tmp_path: Path) -> None:
+    def local() -> broken_envs.Calm:
+        return broken_envs.Calm()
+
+    run = tmp_path / "run"
+    tiny(run, local)
+    assert (run / "score.json").exists()
+    with pytest.raises(t3d.BadInput, match="from Python, pass it as env"):
+        t3d.resume(run, steps=70, quiet=True)
+    t3d.resume(run, steps=70, env=local, quiet=True)
+    assert t3d.inspect(run)["step"] == 70
+
+
+def test_misspelt_knobs_of_train_are_refused() -> None:
+    with pytest.raises(t3d.BadInput, match="unknown knob 'batchsize'; did you mean 'batch_size'"):
+        t3d.train("Pendulum-v1", batchsize=3)
+
+
+def test_the_config_is_frozen() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        t3d.Config().tau = 1.0  # type: ignore[misc]
