@@ -99,7 +99,7 @@ def _entry_points(version: str) -> tuple[Callable[..., Any], ...]:
     return entry(begin), entry(work), entry(act)
 
 
-# All folders whose functions may be compiled into these.
+# The folders whose functions may be compiled into these.
 _here = Path(__file__).parent
-_folders = _here, _here.with_name("replay"), _here.parents[1] / "base"
-begin, work, act = _entry_points(source_key(_folders))
+FOLDERS = _here, _here.with_name("replay"), _here.parents[1] / "base"
+begin, work, act = _entry_points(source_key(FOLDERS))

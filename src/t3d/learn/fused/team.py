@@ -31,8 +31,8 @@ class ThreadTeam:
         # All start before the first update, so that no interrupt can leave a team that waits for
         # a thread which was never started.
         for me in range(1, limit):
-            work = self._unnamed, me, 0, 0
-            helpers.append(threading.Thread(target=entry.work, args=work, daemon=True))
+            name, work = f"t3d update {me}", (self._unnamed, me, 0, 0)
+            helpers.append(threading.Thread(None, entry.work, name, work, daemon=True))
             try:
                 helpers[-1].start()
             except RuntimeError:  # the system gives no more threads; fewer do the same

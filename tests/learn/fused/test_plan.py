@@ -1,0 +1,89 @@
+"""Where everything is: every place belongs to one thing only."""
+
+import itertools
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+
+from t3d.learn.fused.plan import Plan, lay_out
+from t3d.learn.fused.tiles import LANES
+
+Region = tuple[int, int]  # where it begins, and its length
+PANELS = 2
+
+
+def small_plan() -> Plan:
+    return lay_out(state_dim=5, action_dim=3, hidden=(7, 33), panels=PANELS)
+
+
+def overlap(regions: Iterable[Region], size: int) -> bool:
+    """Fill every region with its own number; look whether all numbers are still there."""
+    regions = list(regions)
+    array = np.full(size, -1)
+    for number, (start, length) in enumerate(regions):
+        assert start + length <= size
+        array[start : start + length] = number
+    return not all(
+        (array[start : start + length] == number).all()
+        for number, (start, length) in enumerate(regions)
+    )
+
+
+def panel_regions(plan: Plan) -> list[Region]:
+    lengths = 5, 3, 5, 3, 1
+    layers = np.concatenate(plan.networks)
+    units = [(int(row), int(n)) for row, n in zip(layers["unit"], layers["outs"])]
+    grads = [(int(row), int(n)) for row, n in zip(layers["grad"], layers["outs"])]
+    return [*zip(plan.sections[:5], lengths), *units, *grads]
+
+
+def flat_regions(plan: Plan, weight: str, bias: str, width: str) -> list[Region]:
+    layers = np.concatenate(plan.networks)
+    weights = zip(layers[weight], layers["outs"] * layers[width])
+    return [(int(at), int(n)) for at, n in [*weights, *zip(layers[bias], layers["outs"])]]
+
+
+def test_no_two_places_of_a_panel_overlap() -> None:
+    plan = small_plan()
+    assert not overlap(panel_regions(plan), plan.panel)
+
+
+def test_no_two_layers_share_parameters_and_none_is_left_over() -> None:
+    plan = small_plan()
+    regions = flat_regions(plan, "weight", "bias", "ins")
+    count = sum(length for _, length in regions)
+    assert not overlap(regions, count)
+
+
+def test_no_two_layers_share_gradients() -> None:
+    plan = small_plan()
+    assert not overlap(flat_regions(plan, "gradient", "bias_gradient", "width"), plan.gradients)
+
+
+def test_the_twins_do_not_share_their_transposed_inputs() -> None:
+    plan = small_plan()
+    for networks in (plan.networks[1:], plan.networks[:1]):
+        layers = np.concatenate(networks)
+        regions = zip(layers["transposed"], layers["width"] * PANELS * LANES)
+        assert not overlap([(int(at), int(n)) for at, n in regions], plan.transposed)
+
+
+def test_a_panel_has_room_for_sixteen_rows_from_any_input_on() -> None:
+    """Inputs are transposed sixteen rows at a time, and take the rows behind them along."""
+    plan = small_plan()
+    for network in plan.networks:
+        starts = [plan.sections.state, *network["unit"][:-1]]
+        for start, layer in zip(starts, network):
+            assert start + layer["width"] <= plan.panel
+
+
+@pytest.mark.parametrize("hidden", [(4,), (7, 33), (16, 16, 16)])
+def test_layers_follow_each_other(hidden: tuple[int, ...]) -> None:
+    plan = lay_out(5, 3, hidden, PANELS)
+    for network, (ins, outs) in zip(plan.networks, [(5, 3), (8, 1), (8, 1)]):
+        sizes = [ins, *hidden, outs]
+        pairs = [(int(layer["ins"]), int(layer["outs"])) for layer in network]
+        assert pairs == list(itertools.pairwise(sizes))
+        assert all(layer["width"] % LANES == 0 for layer in network)
+        assert all(0 <= layer["width"] - layer["ins"] < LANES for layer in network)
