@@ -13,7 +13,7 @@ def report(words: list[str]) -> int:
     options = [
         Option("out", "page to write; by default in the run folder, or in runs/", None, "FILE"),
         Option("watch", "serve the page on localhost, and update it while runs train", False),
-        Option("port", "port to serve it on; 0 = any that is free", 0, "N", whole),
+        Option("port", "port to serve it on; 0 = any free one", 0, "N", whole),
     ]
     typed = parse(Command("report", f"{report.__doc__}", RUNS, {"options": options}), words)
     if typed.watch:

@@ -47,7 +47,7 @@ def inspect(words: list[str]) -> int:
 
 
 def evaluate(words: list[str]) -> int:
-    """Play episodes without noise: the mean, the std and every return."""
+    """Play episodes without noise; print every return, the mean and the std."""
     options = [
         Option("episodes", "episodes to play", 10, "N", whole),
         Option("seed", "seed of the episodes", 0, "N", whole),

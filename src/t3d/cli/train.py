@@ -1,4 +1,4 @@
-"""Commands that train one agent, and what to know before: train, resume, doctor, presets."""
+"""Commands that train one agent or prepare for it: train, resume, doctor, presets."""
 
 import contextlib
 import json
@@ -52,9 +52,9 @@ def train(words: list[str]) -> int:
 def resume(words: list[str]) -> int:
     """Resume a run where it stopped, or train it further with --steps."""
     options = [
-        Option("steps", "train to this many steps instead", None, "N", whole),
-        Option("threads", "CPU threads of an update instead", None, "N", whole),
-        Option("ray", "another Ray cluster for its collectors", None, "ADDRESS"),
+        Option("steps", "new total of environment steps", None, "N", whole),
+        Option("threads", "new number of CPU threads of an update", None, "N", whole),
+        Option("ray", "new Ray cluster for its collectors", None, "ADDRESS"),
         _VIDEO,
     ]
     typed = parse(Command("resume", f"{resume.__doc__}", RUN, {"options": options}), words)
@@ -68,7 +68,7 @@ def resume(words: list[str]) -> int:
     folder = RunFolder.open(typed.run)
     unscored = typed.steps is None and folder.score() is None
     if unscored and has_finished(folder, folder.config().steps):
-        terminal.say(console, f"{folder.config().env} is trained, but has no score yet: {folder}")
+        terminal.say(console, f"{folder.config().env} is trained but not scored: {folder}")
         return end_training(Outcome(folder, None), console, video=typed.video)
     changes = {name: getattr(typed, name) for name in ("steps", "ray", "threads")}
     changes = {name: value for name, value in changes.items() if value is not None}
@@ -78,8 +78,8 @@ def resume(words: list[str]) -> int:
 
 
 def doctor(words: list[str]) -> int:
-    """Examine an environment before training: its properties, what to set."""
-    about = f"{doctor.__doc__} Takes all knobs of train; with --steps, it estimates the time."
+    """Check an environment before training, and suggest settings."""
+    about = f"{doctor.__doc__} Takes all knobs of train; the time is estimated for --steps."
     typed = read_knobs("doctor", about, [JSON], words)
     from t3d.play.envs import EnvMaker
     from t3d.run.doctor import examine
@@ -99,7 +99,7 @@ def doctor(words: list[str]) -> int:
         for line in more:
             print(f"{'':>{width}}  {line}")
     print()
-    for advice in diagnosis.advice or ["nothing to change, as far as random play can tell"]:
+    for advice in diagnosis.advice or ["random play shows nothing that needs changing"]:
         print(f"- {advice}")
     print(f"\n  {command}")
     return 0
@@ -112,9 +112,7 @@ def presets(words: list[str]) -> int:
         print(f"{name}\n    {preset.why}")
         flags = [flag(knob, value) for knob, value in preset.knobs.items()]
         print(f"    {' '.join(flags) or '(the defaults)'}")
-    print(
-        "\nt3d train ENV uses the preset named ENV, if there is one; --preset takes any, or a file."
-    )
+    print("\nt3d train ENV uses the preset named ENV, if there is one; --preset NAME uses another.")
     return 0
 
 

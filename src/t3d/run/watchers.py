@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class Watcher:
-    """Someone who follows a run. Override what you need: by default nothing is done.
+    """A callback that follows a run. Every method does nothing by default; override what you need.
 
-    A reason that `on_step` or `on_record` returns stops the run at the end of the step: it is
-    saved and can be resumed. If a method raises, the run is saved, too, and ends with an error.
+    If `on_step` or `on_record` returns a reason, the run stops at the end of the step; it is saved
+    and can be resumed. If a method raises, the run is saved too, and ends with an error.
     """
 
     def on_start(self, run: "Run") -> None:
@@ -44,23 +44,23 @@ class Watcher:
 class Watchers:
     """The watchers of one run.
 
-    What they ask for waits until the step is done: a run that is saved in the middle of a step
-    would not resume to the same bits.
+    A stop or an error takes effect at the end of the step: a run that is saved in the middle of a
+    step would not resume to the same bits.
     """
 
     def __init__(self) -> None:
-        self.stop: tuple[str, str] | None = None  # the first watcher that stops the run, and why
-        self.failure: BrokenWatcher | None = None  # of the first that raised
+        self.stop: tuple[str, str] | None = None  # the first watcher that stopped the run, and why
+        self.failure: BrokenWatcher | None = None  # the first error
         self._waiting: list[Watcher] = []
         self._watching: list[Watcher] = []
-        self._broken: list[Watcher] = []  # raised, and only wait for their end
+        self._broken: list[Watcher] = []  # raised; only `on_end` is still called
 
     def append(self, watcher: Watcher) -> None:
         """Add a watcher. It starts when the loop does."""
         self._waiting.append(watcher)
 
     def start(self, run: "Run") -> None:
-        """Start those that have not been, for a loop that nobody has stopped yet."""
+        """Start the new watchers; forget what stopped an earlier loop."""
         self.stop = self.failure = None
         waiting, self._waiting = self._waiting, []
         for watcher in waiting:
@@ -78,7 +78,7 @@ class Watchers:
             self._call(watcher, "on_record", record)
 
     def end(self, run: "Run") -> None:
-        """End all that were started, each of them even if another raises."""
+        """End all that were started, each even if another raises."""
         started = self._broken + self._watching
         self._broken, self._watching = [], []
         with ExitStack() as last_first:
@@ -110,14 +110,14 @@ class Watchers:
 
 
 def _blamed(watcher: Watcher, method: str, error: Exception) -> BrokenWatcher:
-    """One line about a watcher that raised; its own error, with the traceback, is the cause."""
+    """A one-line error about a watcher that raised; the original error is its cause."""
     failure = BrokenWatcher(f"watcher {type(watcher).__name__}, {method}() raised {blame(error)}")
     failure.__cause__ = error
     return failure
 
 
 class Tracker(NamedTuple):
-    """A watcher that a name can choose."""
+    """A watcher that is chosen by name."""
 
     make: Callable[[], Watcher]
     module: str  # the package that it needs
@@ -140,7 +140,7 @@ WATCHERS = {
 
 
 def chosen(names: Iterable[str] = tuple(WATCHERS)) -> tuple[list[Watcher], list[str]]:
-    """The watchers of these names that can be used here, and a line about each that cannot."""
+    """The watchers of these names whose packages are installed, and a line about each other one."""
     usable = {name: bool(find_spec(WATCHERS[name].module)) for name in names}
     missing = [WATCHERS[name].otherwise for name, here in usable.items() if not here]
     return [WATCHERS[name].make() for name, here in usable.items() if here], missing
