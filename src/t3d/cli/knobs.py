@@ -20,7 +20,7 @@ FIRST = (
     *("hidden", "batch_size", "learning_rate", "eval_every", "device"),
 )
 _PRESET = Option(
-    "preset", "a name that `t3d presets` lists, a TOML file, or auto", "auto", metavar="NAME"
+    "preset", "a name from `t3d presets`, a TOML file, or auto: that of ENV", "auto", metavar="NAME"
 )
 
 

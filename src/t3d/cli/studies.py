@@ -36,7 +36,12 @@ def sweep(words: list[str]) -> int:
             None,
             "SEEDS",
         ),
-        Option("preset", "a name that `t3d presets` lists, a TOML file, or auto", None, "NAME"),
+        Option(
+            "preset",
+            "a name from `t3d presets`, a TOML file, or auto: that of each environment",
+            None,
+            "NAME",
+        ),
         Option(
             "set",
             "one value, or several to compare: tau=0.005,0.01; can be repeated",

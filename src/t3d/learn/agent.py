@@ -121,7 +121,7 @@ class Agent(Saved, ABC):
         """Get ready to learn, such as by compiling; call `waiting` first if that takes long."""
 
     def begin(self, replay_buffer: ReplayBuffer) -> Callable[[], Measures] | None:
-        """Start an update in the background; returns its end as a function, or None if it cannot."""
+        """Start an update in the background; returns the call that ends it, or None if it cannot."""
         return None
 
     def last_batch(self, replay_buffer: ReplayBuffer) -> tuple[Transitions, Tensor] | None:

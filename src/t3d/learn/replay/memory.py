@@ -102,7 +102,7 @@ class ReplayBuffer(Tables):
         return number % self.room if there else -1
 
     def _leads_to(self, row: int, state: Array) -> bool:
-        """Whether a state equals a row's next state, bit for bit, so that they can share a place."""
+        """Whether a state has the bits of a row's next state, so that both can share a place."""
         return bool(self.observation[self.next_at[row]].tobytes() == state.tobytes())
 
     def _follow(self, before: int, row: int) -> int:
@@ -172,9 +172,9 @@ class ReplayBuffer(Tables):
     def batch(self, rows: Rows, n_step: int = 1, discount: float = 0.99) -> Transitions:
         """The transitions of some rows.
 
-        With `n_step` above 1, each covers up to `n_step` consecutive steps: their discounted rewards
-        are summed, and the next state is that of the last of them. It stops early at the end of
-        the episode, terminated or truncated, and at the newest row.
+        With `n_step` above 1, each covers up to `n_step` consecutive steps: their discounted
+        rewards are summed, and the next state is that of the last of them. It stops early at the
+        end of the episode, terminated or truncated, and at the newest row.
         """
         return transitions(self, rows, n_step, discount)
 

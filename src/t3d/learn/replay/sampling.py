@@ -45,7 +45,7 @@ class Sampler:
         raise NotImplementedError
 
     def learned(self, rows: Rows, td_errors: Array) -> None:
-        """Called after an update: the absolute TD error of each row, the larger of both critics'."""
+        """Called after an update: the absolute TD error of each row, the larger of two critics'."""
 
     def state_dict(self) -> dict[str, Array]:
         """Everything that the next draw depends on, except the memory and the stream."""
