@@ -37,10 +37,10 @@ def main() -> None:
                 t3d.train(
                     "Pendulum-v1", run=path, quiet=True, threads=1, steps=20_000, seed=seed, **knobs
                 )
-                records = list(RunFolder(path).metrics("evaluation"))
-                steps = [record["step"] for record in records]
+                records = list(RunFolder(path).records(t3d.Evaluation))
+                steps = [record.step for record in records]
                 for key, rows in curves.items():
-                    rows.append([float(f"{record[key]:.5g}") for record in records])
+                    rows.append([float(f"{getattr(record, key):.5g}") for record in records])
             kept["experiments"].append({"name": name, "knobs": knobs, "steps": steps, **curves})
             gap = [e[-1] - r[-1] for e, r in zip(curves["estimated_Q"], curves["true_Q"])]
             print(name, "estimated less true Q at the end:", [f"{value:.1f}" for value in gap])

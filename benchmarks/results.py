@@ -29,6 +29,7 @@ from t3d.config import Config
 from t3d.presets import train_command
 from t3d.run.checkpoint import has_finished
 from t3d.run.folder import RunFolder
+from t3d.run.records import Evaluation
 from t3d.show.sweep import sweep
 from t3d.study.evaluations import NO_MATTER, Curve, read_evaluations
 from t3d.study.spec import read_spec, runs_of
@@ -95,7 +96,7 @@ def add(group: str, path: Path) -> list[Path]:
         print(f"{path} is not finished: left out")
         return []
     about = folder.about()
-    evaluations = list(folder.metrics("evaluation"))
+    evaluations = list(folder.records(Evaluation))
     kept = {
         "command": train_command(config),
         "digest": t3d.inspect(path)["digest"],
@@ -104,8 +105,8 @@ def add(group: str, path: Path) -> list[Path]:
         "processor": processor(),
         "config": json.loads(config.to_json()),
         "score": score,
-        "evaluations": {name: [e[name] for e in evaluations] for name in _EXACT}
-        | {name: [round(e[name], 3) for e in evaluations] for name in _ROUNDED},
+        "evaluations": {name: [getattr(e, name) for e in evaluations] for name in _EXACT}
+        | {name: [round(getattr(e, name), 3) for e in evaluations] for name in _ROUNDED},
     }
     file = RESULTS / group / name_of(group, kept["config"])
     if file.exists() and json.loads(file.read_text())["config"]["steps"] > config.steps:

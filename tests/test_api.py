@@ -34,8 +34,9 @@ def test_train_leaves_what_the_command_leaves_and_returns_the_best_agent(
     assert {"score.json", "curve.png", "curve.svg", "report.html", "tensorboard"} <= names
     assert not {"episode.mp4", "episode.gif"} & names
     assert capsys.readouterr().out == ""
-    *_, last = RunFolder(run).metrics("evaluation")
-    assert agent.updates == max(0, last["best_step"] - 20)
+    *_, last = RunFolder(run).records(t3d.Evaluation)
+    assert last.best_step is not None
+    assert agent.updates == max(0, last.best_step - 20)
     assert read_json(run / "score.json")["returns"] == t3d.evaluate(run).returns
 
 

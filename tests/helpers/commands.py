@@ -7,6 +7,7 @@ from pathlib import Path
 from helpers.runs import TINY
 from t3d.base.knobs import flag
 from t3d.run.folder import RunFolder
+from t3d.run.records import Training
 
 # The words that type the knobs of TINY.
 TINY_FLAGS = " ".join(flag(knob, value) for knob, value in TINY.items()).split()
@@ -18,6 +19,6 @@ def wait_for_step(run: Path, step: int, trainer: "subprocess.Popen[str]") -> Non
     while not folder.metrics_path.exists():
         assert trainer.poll() is None, trainer.communicate()
         time.sleep(0.01)
-    while not any(r["step"] >= step for r in folder.metrics("train")):
+    while not any(record.step >= step for record in folder.records(Training)):
         assert trainer.poll() is None, trainer.communicate()
         time.sleep(0.01)

@@ -79,5 +79,5 @@ def test_it_learns_to_move_what_it_sees(tmp_path: Path) -> None:
         eval_every=0,
         capacity=1000,
     )
-    last = list(t3d.run.folder.RunFolder(tmp_path / "run").metrics("evaluation"))[-1]
-    assert last["mean"] > 6.5  # of 8 at most
+    last = list(t3d.run.folder.RunFolder(tmp_path / "run").records(t3d.Evaluation))[-1]
+    assert last.mean > 6.5  # of 8 at most

@@ -75,12 +75,12 @@ def test_many_environments_overshoot_by_less_than_one_round() -> None:
 
 def test_the_best_agent_is_the_one_of_the_best_evaluation(tmp_path: Path) -> None:
     run = trained(tmp_path / "run", steps=200, eval_every=20, learning_rate=0.1, seed=5)
-    evaluations = list(RunFolder(run).metrics("evaluation"))
-    means = [line["mean"] for line in evaluations]
+    evaluations = list(RunFolder(run).records(t3d.Evaluation))
+    means = [each.mean for each in evaluations]
     winner = evaluations[int(np.argmax(means))]
-    assert evaluations[-1]["best_mean"] == winner["mean"]
-    assert winner["mean"] > means[-1]  # else this test would show nothing
-    assert t3d.load(run).updates == max(0, winner["step"] - 20)
+    assert evaluations[-1].best_mean == winner.mean
+    assert winner.mean > means[-1]  # else this test would show nothing
+    assert t3d.load(run).updates == max(0, winner.step - 20)
     assert t3d.load(run, which="last").updates == 180
 
 
@@ -131,7 +131,7 @@ def test_a_run_that_broke_resumes_to_the_same_end(tmp_path: Path) -> None:
 
     class BreaksOnce(broken_envs.Calm):
         def step(self, action: Any) -> Any:
-            if len(list(RunFolder(tmp_path / "run").metrics("train"))) == 4:
+            if len(list(RunFolder(tmp_path / "run").records(t3d.Training))) == 4:
                 raise OSError("the cable came loose")
             return super().step(action)
 

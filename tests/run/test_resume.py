@@ -62,7 +62,7 @@ def test_an_environment_that_is_not_deterministic_begins_a_new_episode_and_a_not
     assert facts["not_bit_exact"] == [
         "at step 48 environment 0 is not deterministic: it begins a new episode"
     ]
-    lengths = [line["length"] for line in RunFolder(run).metrics("episode")]
+    lengths = [episode.length for episode in RunFolder(run).records(t3d.Episode)]
     assert lengths == [5] * 17  # the one that broke after 3 steps is nowhere counted
     assert len(whole_state(run)["memory-rows-0000000000.reward"]) == 90
 
@@ -106,7 +106,7 @@ def test_an_evaluation_that_a_stop_breaks_off_is_played_again(tmp_path: Path) ->
     asked = iter(range(10**6))
     # The loop asks once per round; an evaluation asks at each of its steps.
     run = stopped(tmp_path / "run", lambda run: next(asked) > 50)
-    assert [r["step"] for r in RunFolder(tmp_path / "run").metrics("evaluation")] == [0]
+    assert [r.step for r in RunFolder(tmp_path / "run").records(t3d.Evaluation)] == [0]
     assert run.collector.steps == 30
     resumed(tmp_path / "run")
     both = tmp_path / "uninterrupted", tmp_path / "run"

@@ -10,13 +10,13 @@ from PIL import Image
 from helpers.known_runs import KNOWN, STEPS, known_with, run_folder
 from t3d.cli.main import main
 from t3d.presets import resolve
-from t3d.run.folder import Record
+from t3d.run.records import Json
 from t3d.show.check import draw, lines
 from t3d.study.check import check
 from t3d.study.known import known_curves, known_for
 
 
-def result_of(tmp_path: Path, means: list[float], *more: Any, **knobs: Any) -> Record:
+def result_of(tmp_path: Path, means: list[float], *more: Any, **knobs: Any) -> Json:
     return check(run_folder(tmp_path / "run", means, *more, **knobs), KNOWN).result
 
 

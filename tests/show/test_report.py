@@ -33,8 +33,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [folder / "one", folder / "two", folder / "car"]
 
 
-def evaluations(run: Path) -> list[Any]:
-    return list(RunFolder(run).metrics("evaluation"))
+def evaluations(run: Path) -> list[t3d.Evaluation]:
+    return list(RunFolder(run).records(t3d.Evaluation))
 
 
 def test_training_ends_with_a_report_of_what_happened(runs: list[Path], open_page: Any) -> None:
@@ -66,12 +66,12 @@ def test_pointing_at_a_curve_shows_its_numbers(runs: list[Path], open_page: Any)
     for record in wanted:  # each step to the right is the next evaluation
         opened.page.keyboard.press("ArrowRight")
         said = curve.locator("output").inner_text()
-        assert f"step {record['step']:,}" in said
+        assert f"step {record.step:,}" in said
         told = float(said.rpartition("seed 0 ")[2].replace("−", "-"))
-        assert told == pytest.approx(record["mean"], rel=1e-3)
+        assert told == pytest.approx(record.mean, rel=1e-3)
     box = curve.locator("svg").bounding_box()
     opened.page.mouse.move(box["x"] + box["width"] - 2, box["y"] + 20)
-    assert f"step {wanted[-1]['step']:,}" in curve.locator("output").inner_text()
+    assert f"step {wanted[-1].step:,}" in curve.locator("output").inner_text()
     assert curve.locator("path").count() == 1
     curve.locator("button").click()  # the legend hides its line
     assert curve.locator("path").count() == 0
@@ -80,9 +80,9 @@ def test_pointing_at_a_curve_shows_its_numbers(runs: list[Path], open_page: Any)
 def test_estimates_and_returns_are_those_of_the_evaluations(runs: list[Path]) -> None:
     told = report_data([runs[0]])["runs"][0]
     records = evaluations(runs[0])
-    assert told["evaluations"]["estimated_Q"] == [r["estimated_Q"] for r in records]
-    assert told["evaluations"]["true_Q"] == [r["true_Q"] for r in records]
-    trained = list(RunFolder(runs[0]).metrics("train"))
+    assert told["evaluations"]["estimated_Q"] == [r.estimated_Q for r in records]
+    assert told["evaluations"]["true_Q"] == [r.true_Q for r in records]
+    trained = [r.to_json() for r in RunFolder(runs[0]).records(t3d.Training)]
     for name in ("critic_loss", "saturation", "exploration", "steps_per_second"):
         assert told["train"][name] == [r.get(name) for r in trained]
 
@@ -143,6 +143,30 @@ def test_a_half_written_line_is_left_out(runs: list[Path], tmp_path: Path) -> No
     with RunFolder(path).metrics_path.open("a") as file:
         file.write('{"kind": "evaluation", "step": 6')
     assert report_data([path])["runs"] == whole
+
+
+def test_lines_with_fewer_and_with_more_fields_are_shown_as_far_as_they_go(
+    tmp_path: Path, open_page: Any
+) -> None:
+    lines: list[dict[str, Any]] = [
+        {"kind": "evaluation", "step": 0, "mean": -5.0},
+        {"kind": "episode", "step": 5, "return": -4.0, "mood": "good"},
+        {"kind": "train", "step": 6, "critic_loss": 0.5, "optimiser": "adam"},
+        {"kind": "gossip", "step": 7, "about": {}},
+        {"kind": "restart", "step": 8},
+        {"kind": "evaluation", "step": 10, "mean": -3.0},
+    ]
+    run = write_run(tmp_path / "run", lines)
+    (entry,) = report_data([run])["runs"]
+    assert (entry["step"], entry["seconds"]) == (10, 0.0)
+    assert entry["evaluations"]["mean"] == [-5.0, -3.0]
+    assert entry["evaluations"]["std"] == [None, None]
+    assert (entry["episodes"]["return"], entry["episodes"]["length"]) == ([-4.0], [None])
+    assert entry["train"]["critic_loss"] == [0.5]
+    assert entry["train"]["steps_per_second"] == [None]
+    assert main(["report", str(run)]) == 0
+    text = open_page(run / "report.html").page.locator("main").inner_text()
+    assert "best evaluation, at step 10" in text
 
 
 def evaluated(path: Path, means: dict[int, float], **knobs: Any) -> Path:
@@ -210,8 +234,8 @@ def test_a_run_that_trains_says_so(runs: list[Path]) -> None:
         ("report", "report needs at least one run folder: t3d report RUN [RUN ...]"),
         ("report nowhere", "no run folder at nowhere"),
         ("report broken", "metrics.jsonl, line 2 is no record"),
-        ("report odd", "has a record that makes no sense"),
-        ("report huge", "has a record that makes no sense: inf is not a finite number"),
+        ("report odd", "line 1 is no record: its return is 'x'; expected a finite number"),
+        ("report huge", "line 1 is no record: its return is inf; expected a finite number"),
         ("report nan", "metrics.jsonl, line 1 is no record"),
         ("report kind", "metrics.jsonl, line 1 is no record"),
         ("report scored", "score.json is no score"),

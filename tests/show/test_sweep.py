@@ -85,7 +85,7 @@ def test_what_went_back_to_a_checkpoint_is_read_again(tmp_path: Path) -> None:
     write(runs[0], 900, 1.0)
     runs[0].state = "training"
     display.refresh()
-    (runs[0].path / "metrics.jsonl").write_text('{"kind": "episode", "step": 100}\n')
+    (runs[0].path / "metrics.jsonl").write_text('{"kind": "episode", "step": 100, "return": 1}\n')
     runs[0].state = "stopped"
     display.close()
     said = output.getvalue()

@@ -211,10 +211,13 @@ def test_a_run_that_has_hardly_started_is_not_judged(
     assert check(run, known_with(config=config)).result["verdict"] == "below"
 
 
-def test_a_record_that_makes_no_sense_is_no_hint(tmp_path: Path) -> None:
-    odd = run_folder(tmp_path / "odd", [0.0] * 11, {"kind": "warning", "step": 3})
-    result = check(odd, KNOWN).result
+def test_a_record_that_says_nothing_is_no_hint(tmp_path: Path) -> None:
+    empty = [{"kind": kind, "step": 3} for kind in ("warning", "train", "collectors", "gossip")]
+    result = check(run_folder(tmp_path / "run", [0.0] * 11, *empty), KNOWN).result
     assert (result["verdict"], result["hints"]) == ("below", [])
+    restart = run_folder(tmp_path / "restart", [0.0] * 11, {"kind": "restart", "step": 3})
+    hint = "restarts of an environment's process: 1, the last at step 3"
+    assert check(restart, KNOWN).result["hints"] == [hint]
 
 
 def test_what_came_after_the_judged_step_is_no_hint(tmp_path: Path) -> None:

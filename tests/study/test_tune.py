@@ -73,8 +73,8 @@ def test_trial_0_is_the_start_and_others_differ(tuned: Path) -> None:
 
 def test_a_trial_is_worth_the_last_third_of_its_evaluations(tuned: Path) -> None:
     for trial in trials(tuned):
-        records = RunFolder(tuned / f"trial-{trial.number:04}").metrics("evaluation")
-        means = [record["mean"] for record in records]
+        records = RunFolder(tuned / f"trial-{trial.number:04}").records(t3d.Evaluation)
+        means = [record.mean for record in records]
         assert len(means) == 3  # at steps 0, 30 and 60
         assert trial.value == means[-1]
         assert trial.intermediate_values == dict(zip((0, 30, 60), means))
@@ -210,8 +210,8 @@ def test_a_trial_far_below_the_others_is_pruned_and_can_be_resumed(tmp_path: Pat
     (pruned,) = [each for each in run(mine, study) if each.ended != "finished"]
     assert (pruned.number, pruned.ended, pruned.step) == (0, "pruned", 30)
     folder = tmp_path / "out" / "trial-0000"
-    *_, last = RunFolder(folder).metrics("evaluation")
-    assert (last["step"], last["mean"]) == (30, pruned.value)
+    *_, last = RunFolder(folder).records(t3d.Evaluation)
+    assert (last.step, last.mean) == (30, pruned.value)
     t3d.resume(folder, quiet=True)
     assert t3d.inspect(folder)["step"] == 60
 

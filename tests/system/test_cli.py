@@ -97,8 +97,8 @@ def test_compare_prints_a_table_or_json_and_keeps_both_with_a_picture(
     found = json.loads(capsys.readouterr().out)
     assert found == read_json(tmp_path / "it.json") == read_json(Path("runs/compare.json"))
     assert list(found["groups"]) == ["mine", "other"]
-    last = [RunFolder(path).metrics("evaluation") for path in (run, other)]
-    finals = [list(records)[-1]["mean"] for records in last]
+    evaluations = [RunFolder(path).records(t3d.Evaluation) for path in (run, other)]
+    finals = [list(each)[-1].mean for each in evaluations]
     assert [told["mean"]["value"] for told in found["groups"].values()] == pytest.approx(finals)
     assert main(["compare", f"mine={run}", "other", "--out", "/proc/no/it"]) == 2
     out, err = capsys.readouterr()

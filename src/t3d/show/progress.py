@@ -14,7 +14,7 @@ from t3d.run.build import memory_bytes
 from t3d.run.finish import Finished
 from t3d.run.folder import RunFolder
 from t3d.run.loop import Run
-from t3d.run.records import Json
+from t3d.run.records import Evaluation, Json
 from t3d.run.session import Outcome, open_run, train_to_end
 from t3d.run.signals import StopSignal
 from t3d.run.watchers import Watcher
@@ -55,8 +55,8 @@ def train(
 def conclude(folder: RunFolder, finished: Finished, console: Console) -> None:
     """Say the score, where the files are, and what could not be written."""
     if finished.score:
-        *_, last = folder.metrics("evaluation")
-        which = f"best agent (of step {last['best_step']:,})"
+        *_, last = folder.records(Evaluation)
+        which = f"best agent (of step {last.best_step:,})"
         score = f"{finished.score.mean:,.1f} ± {finished.score.std:,.1f}"
         episodes = len(finished.score.returns)
         say(console, f"Score: {score}, {which}, {episodes} test episodes (seed 0)")

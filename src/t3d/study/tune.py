@@ -184,7 +184,7 @@ class Pruning(Watcher):
 
 def _value(folder: RunFolder) -> float:
     """The score of a run: the mean of the last third of its evaluations, not its luckiest one."""
-    means = [float(record["mean"]) for record in folder.metrics("evaluation")]
+    means = [evaluation.mean for evaluation in folder.records(Evaluation)]
     last = means[-math.ceil(len(means) / 3) :]
     return sum(last) / len(last)
 
