@@ -204,7 +204,7 @@ class Agent(Saved, ABC):
 def adam_state(network: nn.Module, counter_device: torch.device | str) -> dict[Tensor, Any]:
     """Adam's state of each parameter before its first step.
 
-    PyTorch makes it at the first step; made at the start, the state always has one shape.
+    PyTorch creates it at the first step. Created here, the state always has the same shape.
     """
     return {
         parameter: {

@@ -129,7 +129,7 @@ class RunFolder:
     def metrics(self, kind: str | None = None, until: int | None = None) -> Iterator[Json]:
         """The lines of metrics.jsonl as JSON, all or of one kind, less a half-written last line.
 
-        Those of the first `until` bytes, if that is given.
+        With `until`, only those of the first `until` bytes.
         """
         for _, line in self._lines(until):
             if kind is None or line["kind"] == kind:
