@@ -28,7 +28,7 @@ SCOPES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """All settings of one training run. Frozen, and passed whole."""
+    """All settings of one training run. Frozen; passed around as one object."""
 
     env: str = knob("task", "Pendulum-v1", "a Gymnasium id, module:EnvId or module:callable")
     steps: int = knob(

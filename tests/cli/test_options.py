@@ -7,7 +7,7 @@ import pytest
 
 from t3d.base.knobs import flag
 from t3d.cli.knobs import FIRST, read_knobs
-from t3d.cli.options import Argument, Command, Option, UsageError, one_of, parse, read, whole
+from t3d.cli.options import Argument, Command, Option, UsageError, one_of, parse, read, whole_number
 from t3d.config import SCOPES, Config, knob_types
 from t3d.presets import PRESETS, resolve
 
@@ -18,7 +18,7 @@ COMMAND = Command(
     {
         "options": [
             Option("oven", "which oven", "left", "NAME", one_of("left", "right")),
-            Option("for_minutes", "how long", 40, "N", whole),
+            Option("for_minutes", "how long", 40, "N", whole_number),
             Option("glaze", "glaze them", True),
             Option("layers", "fillings", (), "NAME", many=True),
             Option("note", "a note; again for more", (), "TEXT", repeated=True),
@@ -62,7 +62,10 @@ def test_options_can_be_typed_in_any_order(line: str, expected: dict[str, Any]) 
         ("a --oven", "--oven needs a value: --oven NAME (t3d bake --help)"),
         ("a --oven --glaze", "--oven needs a value: --oven NAME (t3d bake --help)"),
         ("a --oven rigth", "--oven is 'rigth'; expected one of: left, right; did you mean 'right'"),
-        ("a --for-minutes 1.5", "--for-minutes is '1.5'; expected a whole number (t3d bake --help"),
+        (
+            "a --for-minutes 1.5",
+            "--for-minutes is '1.5'; expected a whole number (t3d bake --help",
+        ),
         ("a --for-minutes=", "--for-minutes is ''; expected a whole number"),
         ("a --glaze=yes", "--glaze takes no value; type --glaze or --no-glaze"),
         ("a --no-glaze=1", "--glaze takes no value; type --glaze or --no-glaze"),

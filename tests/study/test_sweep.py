@@ -13,7 +13,7 @@ import t3d
 from helpers.runs import metrics_without_time, read_json, same_bits, t3d_process
 from helpers.sweeps import ENVS, KNOBS, toml
 from t3d.cli.main import main
-from t3d.study.cell import STOPPED
+from t3d.study.job import STOPPED
 from t3d.study.spec import Spec, runs_of
 from t3d.study.sweep import assign_threads
 from t3d.study.workers import job
@@ -63,7 +63,7 @@ def in_the_middle(out: Path) -> list[Path]:
 def children(sweep: "subprocess.Popen[str]") -> list[int]:
     words = ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(sweep.pid)]
     listed = subprocess.run(words, capture_output=True, text=True).stdout.splitlines()
-    return [int(line.split()[0]) for line in listed if "t3d.study.cell" in line]
+    return [int(line.split()[0]) for line in listed if "t3d.study.job" in line]
 
 
 def wait_until_gone(processes: list[int]) -> None:
@@ -174,7 +174,7 @@ def test_a_sweep_is_not_a_run(
 def test_a_run_that_is_stopped_as_it_starts_leaves_no_half_made_folder(tmp_path: Path) -> None:
     (run,) = runs_of(Spec(["Pendulum-v1"], [0], "auto", KNOBS | {"threads": 1}), tmp_path / "out")
     (tmp_path / "out").mkdir()
-    words = [sys.executable, "-m", "t3d.study.cell"]
+    words = [sys.executable, "-m", "t3d.study.job"]
     with subprocess.Popen(words, stdin=subprocess.PIPE) as process:
         assert process.stdin is not None
         process.stdin.write(job(run).encode() + b"\n")

@@ -297,7 +297,7 @@ def test_importances_are_drawn_once_enough_trials_finished(tmp_path: Path) -> No
     files = draw("a title", results(study), shares, tmp_path / "importance")
     assert [file.name for file in files] == ["importance.png", "importance.svg"]
     words = files[1].read_text("utf-8")
-    for word in ("a title", "tau", "best so far", "knobs that made the best quarter"):
+    for word in ("a title", "tau", "best so far", "importance of the knobs"):
         assert word in words
 
 

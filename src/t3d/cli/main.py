@@ -1,4 +1,4 @@
-"""The command line: t3d train and the commands beside it.
+"""The command line: t3d train and the other commands.
 
 Nothing heavy is imported before a command needs it, so that --help is fast.
 """

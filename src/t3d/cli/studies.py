@@ -12,7 +12,7 @@ from t3d.base.errors import BadInput, T3DError
 from t3d.base.knobs import flag
 from t3d.cli import say
 from t3d.cli.knobs import read_knobs
-from t3d.cli.options import Argument, Command, Option, parse, whole
+from t3d.cli.options import Argument, Command, Option, parse, whole_number
 from t3d.cli.runs import JSON, RUN
 from t3d.config import search_ranges
 from t3d.presets import train_command
@@ -51,7 +51,11 @@ def sweep(words: list[str]) -> int:
         ),
         Option("out", "folder to write; by default under runs/", None, "PATH"),
         Option(
-            "jobs", "how many runs to train at a time; by default one per core", None, "N", whole
+            "jobs",
+            "how many runs to train at a time; by default one per core",
+            None,
+            "N",
+            whole_number,
         ),
         Option(
             "ray",
@@ -147,7 +151,7 @@ def tune(words: list[str]) -> int:
     )
     searchable = ", ".join(name.replace("_", "-") for name in search_ranges)
     own = [
-        Option("trials", "total number of trials, earlier starts included", 30, "N", whole),
+        Option("trials", "total number of trials, earlier starts included", 30, "N", whole_number),
         Option("search", f"knobs to search; by default {searchable}", (), "KNOB", many=True),
         Option("out", "folder to write; by default runs/tune-ENV", None, "PATH"),
         Option(

@@ -11,7 +11,7 @@ from t3d.base.errors import BadInput, T3DError
 from t3d.base.knobs import flag
 from t3d.cli import say
 from t3d.cli.knobs import read_knobs
-from t3d.cli.options import Command, Option, parse, whole
+from t3d.cli.options import Command, Option, parse, whole_number
 from t3d.cli.runs import JSON, RUN
 from t3d.cli.studies import train_sweep
 from t3d.config import Config
@@ -30,7 +30,9 @@ def train(words: list[str]) -> int:
     """Train an agent on an environment, Pendulum-v1 by default."""
     own = [
         Option("run", "folder to write; by default a new one under runs/", None, "PATH"),
-        Option("seeds", "how many seeds to train, in parallel, from --seed on", 1, "N", whole),
+        Option(
+            "seeds", "how many seeds to train, in parallel, from --seed on", 1, "N", whole_number
+        ),
         _VIDEO,
     ]
     typed = read_knobs("train", f"{train.__doc__}", own, words)
@@ -52,8 +54,8 @@ def train(words: list[str]) -> int:
 def resume(words: list[str]) -> int:
     """Resume a run where it stopped, or train it further with --steps."""
     options = [
-        Option("steps", "new total of environment steps", None, "N", whole),
-        Option("threads", "new number of CPU threads of an update", None, "N", whole),
+        Option("steps", "new total of environment steps", None, "N", whole_number),
+        Option("threads", "new number of CPU threads of an update", None, "N", whole_number),
         Option("ray", "new Ray cluster for its collectors", None, "ADDRESS"),
         _VIDEO,
     ]

@@ -121,7 +121,7 @@ class Agent(Saved, ABC):
         """Get ready to learn, such as by compiling; call `waiting` first if that takes long."""
 
     def begin(self, replay_buffer: ReplayBuffer) -> Callable[[], Measures] | None:
-        """Start an update in the background; returns the call that ends it, or None if it cannot."""
+        """Start an update in the background; returns the call that ends it, or None."""
         return None
 
     def last_batch(self, replay_buffer: ReplayBuffer) -> tuple[Transitions, Tensor] | None:
@@ -204,7 +204,7 @@ class Agent(Saved, ABC):
 def adam_state(network: nn.Module, counter_device: torch.device | str) -> dict[Tensor, Any]:
     """Adam's state of each parameter before its first step.
 
-    PyTorch makes it at the first step; made at the start, the state always has one shape.
+    PyTorch creates it at the first step. Created here, the state always has the same shape.
     """
     return {
         parameter: {

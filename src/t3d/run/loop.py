@@ -51,7 +51,7 @@ class Run:
         self.progress = Progress()
         self.saved_at = 0  # the step of the last checkpoint
         self.stopped_by: Stop | None = None  # set if a watcher stopped the run
-        self.notes: list[str] = []  # for whoever resumes the run
+        self.notes: list[str] = []  # printed when the run is resumed
         if self.config.collectors and self.config.staleness:
             self.progress.not_bit_exact.append("collectors play at their own speed")
 
@@ -216,7 +216,7 @@ class Run:
         self.store.save(state, progress, self.config.keep_checkpoints)
 
     def _save_broken(self, error: Diverged) -> str:
-        """Save a bundle beside the last good checkpoint; returns the message."""
+        """Save a bundle next to the last good checkpoint; returns the message."""
         with suppress(Diverged):
             self.learning.finish()
         step, agent = self.collector.steps, self.agent

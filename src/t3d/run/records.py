@@ -107,7 +107,7 @@ class Evaluation(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class HealthWarning(Record):
-    """Numbers of the agent that point to trouble. Each warning is given once in a run."""
+    """Numbers of the agent that point to trouble. Each kind is recorded once per run."""
 
     kind: ClassVar[str] = "warning"
 

@@ -92,7 +92,7 @@ class Watchers:
                 raise TypeError(
                     f"it returned {reason!r}; expected None, or why the run should stop"
                 )
-        except Diverged:  # the agent's fault: the watcher only asked for it
+        except Diverged:  # the agent's fault: the watcher only used it
             raise
         except Exception as error:
             self.failure = self.failure or _blamed(watcher, method, error)
@@ -121,7 +121,7 @@ class Tracker(NamedTuple):
 
     make: Callable[[], Watcher]
     module: str  # the package that it needs
-    otherwise: str  # said where that is not installed
+    otherwise: str  # printed if it is not installed
 
 
 def _tensorboard() -> Watcher:
