@@ -1,8 +1,8 @@
-"""Is the agent well? Stop when its numbers break, and warn when they point to trouble.
+"""The agent's health: stop when its numbers break, warn when they point to trouble.
 
     python -m t3d.run.health RUN/broken-step-N
 
-does the update that broke once more, from the bundle that the run left, and prints its measures.
+repeats the update that broke, from the bundle that the run left, and prints its measures.
 """
 
 import json
@@ -44,7 +44,7 @@ def broken_weights(agent: Agent) -> str:
 
 
 def write_bundle(folder: RunFolder, agent: Agent, memory: ReplayBuffer, about: Json) -> Path:
-    """Keep what broke: the agent, and the batch and noise that it learned from last."""
+    """Write a bundle: the agent that broke, and the batch and noise of its last update."""
     path = folder.path / f"broken-step-{about['step']}"
     path.mkdir(exist_ok=True)
     files.replace(path / "agent.safetensors", agent.to_bytes())
@@ -61,7 +61,7 @@ def write_bundle(folder: RunFolder, agent: Agent, memory: ReplayBuffer, about: J
 
 
 def reproduce(bundle: str | Path) -> dict[str, float]:
-    """Do the update of a bundle once more, and those until the actor's turn; what they measure."""
+    """Repeat the update of a bundle, and those until the actor's turn; returns their measures."""
     path = Path(bundle)
     about = files.read_json(path / "about.json")
     knobs = ("engine", "agent", "body")
@@ -93,11 +93,11 @@ def saturation(agent: Agent, memory: ReplayBuffer) -> float:
 def warnings(
     agent: Agent, memory: ReplayBuffer, config: Config, measured: Json
 ) -> Iterable[tuple[str, str]]:
-    """What does not look right, each with a name, in plain words and with what to try."""
+    """Signs of trouble, each with a name, and in plain words with advice."""
     share = measured["saturation"]
     if share > 0.95:
-        found = f"{share:.0%} of the last actions are at the end of their range"
-        yield "saturated", f"{found}: lower --learning-rate, or scale the observations to about 1"
+        problem = f"{share:.0%} of the last actions are at the end of their range"
+        yield "saturated", f"{problem}: lower --learning-rate, or scale the observations to about 1"
     if config.discount < 1 and measured.get("mean_Q") is not None:
         largest = config.reward_scale * float(np.abs(memory.reward[: memory.size]).max())
         most = largest / (1 - config.discount)
@@ -109,8 +109,8 @@ def warnings(
     if states.std(axis=0).max() > 0:
         spread = agent.select_action(states).std(axis=0) / agent.max_action.cpu().numpy()
         if float(spread.max()) < 1e-4:
-            found = "the policy plays the same action in every state"
-            yield "collapsed", f"{found}: lower --learning-rate, or raise --exploration-noise"
+            problem = "the policy plays the same action in every state"
+            yield "collapsed", f"{problem}: lower --learning-rate, or raise --exploration-noise"
 
 
 def main() -> None:

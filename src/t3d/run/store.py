@@ -1,4 +1,4 @@
-"""Where a run is kept: in its folder, or nowhere."""
+"""Where a run is saved: in its folder, or nowhere."""
 
 from t3d.learn.agent import Agent
 from t3d.learn.replay.memory import ReplayBuffer
@@ -10,7 +10,7 @@ from t3d.run.records import Json, MetricsFile, Record
 
 
 class Store:
-    """Keeps nothing: the store of a run without a folder."""
+    """Saves nothing: the store of a run without a folder."""
 
     folder: RunFolder | None = None
 
@@ -36,7 +36,7 @@ class Store:
 
 
 class DiskStore(Store):
-    """Keeps a run in its folder, under the run's lock."""
+    """Saves a run in its folder, under the run's lock."""
 
     folder: RunFolder
 

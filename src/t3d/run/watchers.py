@@ -121,7 +121,7 @@ class Tracker(NamedTuple):
 
     make: Callable[[], Watcher]
     module: str  # the package that it needs
-    otherwise: str  # said where that is not installed
+    otherwise: str  # the line for a machine without it
 
 
 def _tensorboard() -> Watcher:

@@ -1,4 +1,4 @@
-"""Training with a terminal: what is said before, while and after a run is trained."""
+"""Training with a terminal: the lines before, during and after the training of a run."""
 
 import shlex
 from collections.abc import Callable, Sequence
