@@ -74,10 +74,6 @@ CASES = {
     "four hidden layers": Case(knobs={"hidden": (10, 7, 8, 33)}),
     "one unit": Case(state_dim=1, low=(-2.0,), high=(2.0,), knobs={"hidden": (1,)}),
     "one row": Case(rows=1),
-    "full panels": Case(rows=32),
-    "the paper's batch": Case(rows=100),
-    "full tiles": Case(knobs={"hidden": (48, 96)}),
-    "many actions": Case(low=(-1.0,) * 17, high=(0.5,) * 17, state_dim=40),
     "far from zero": Case(low=(100.0, -3.0), high=(101.0, -2.5)),
     "actor at every update": Case(knobs={"policy_freq": 1}),
     "actor at every third update": Case(knobs={"policy_freq": 3}),
@@ -91,6 +87,13 @@ CASES = {
     "blind to the future": Case(knobs={"discount": 0.0}),
     "no discount": Case(knobs={"discount": 1.0}),
     "fast": Case(knobs={"learning_rate": 3e-2}),
+}
+# Sizes that matter to panels and tiles.
+PANEL_CASES = {
+    "full panels": Case(rows=32),
+    "the paper's batch": Case(rows=100),
+    "full tiles": Case(knobs={"hidden": (48, 96)}),
+    "many actions": Case(low=(-1.0,) * 17, high=(0.5,) * 17, state_dim=40),
 }
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from helpers.memories import filled_memory
 from helpers.training import (
     CASES,
+    PANEL_CASES,
     Case,
     any_case,
     assert_same_measures,
@@ -27,6 +28,7 @@ from t3d import T3D, FusedT3D, ReplayBuffer, T3DError
 # How far apart two tensors may be, as a share of the reference's norm.
 FLOAT64 = 1e-8
 FLOAT32 = 1e-4
+ALL_CASES = CASES | PANEL_CASES
 
 
 def agents(case: Case, dtype: torch.dtype) -> tuple[T3D, FusedT3D]:
@@ -42,12 +44,12 @@ def wide(*hidden: int, rows: int = 256, **sizes: Any) -> Case:
     return Case(rows=rows, knobs={"hidden": hidden, "learning_rate": 3e-4}, **sizes)
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("case", ALL_CASES.values(), ids=ALL_CASES)
 def test_float64_agrees_over_500_updates(case: Case) -> None:
     train_both(case, torch.float64, FLOAT64, updates=500)
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("case", ALL_CASES.values(), ids=ALL_CASES)
 def test_float32_agrees_over_20_updates(case: Case) -> None:
     train_both(case, torch.float32, FLOAT32, updates=20)
 

@@ -15,7 +15,7 @@ from t3d import T3D, Batch, ReplayBuffer
 from t3d.base.randomness import generator
 
 # How far apart two arrays may be, as a share of the oracle's norm. Sums in another order cost
-# the last digits: the runs below stay within 1e-13 in float64 and 2e-5 in float32. Other seeds
+# the last digits: the runs below stay within 1e-13 in float64 and 1e-5 in float32. Other seeds
 # may cost float32 more: 3e-3 where the rows of a batch nearly cancel in a bias's gradient, and
 # 4e-2 in the rare run where rounding puts an input of a ReLU on the other side of 0.
 FLOAT64 = 1e-9
