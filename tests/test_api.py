@@ -59,7 +59,7 @@ def test_train_says_where_everything_is(tmp_path: Path, capsys: pytest.CaptureFi
         assert (run / name).stat().st_size > 0
 
 
-def test_without_matplotlib_a_run_is_trained_and_the_missing_extra_is_said(
+def test_without_matplotlib_a_run_is_trained_and_the_missing_extra_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     real = builtins.__import__

@@ -1,4 +1,4 @@
-"""What can be typed, and what is said of what cannot."""
+"""What can be typed, and the errors for what cannot."""
 
 import shlex
 from typing import Any
@@ -107,10 +107,10 @@ def test_the_same_typed_knobs_give_the_same_config_with_any_preset() -> None:
         "seed": 1000,
     }
     for preset in PRESETS:
-        found = read_knobs("train", "", [], ["Ant-v5", "--preset", preset, *typed.split()])
+        parsed = read_knobs("train", "", [], ["Ant-v5", "--preset", preset, *typed.split()])
         base = resolve("Ant-v5", preset)[1]
-        assert (found.preset, found.config) == (preset, Config(**(vars(base) | expected)))
-        assert found.knobs == {"env", *expected}
+        assert (parsed.preset, parsed.config) == (preset, Config(**(vars(base) | expected)))
+        assert parsed.knobs == {"env", *expected}
 
 
 @pytest.mark.parametrize("knob", sorted(set(knob_types) - {"env"}))
@@ -148,9 +148,9 @@ def test_all_help_explains_every_knob_under_its_scope(
     columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    said = page(["--help-all"], capsys)
-    assert max(map(len, said.splitlines())) <= columns
-    sections = dict(zip(SCOPES, said.split("\n\n")[-len(SCOPES) :], strict=True))
+    help_text = page(["--help-all"], capsys)
+    assert max(map(len, help_text.splitlines())) <= columns
+    sections = dict(zip(SCOPES, help_text.split("\n\n")[-len(SCOPES) :], strict=True))
     for name, field in Config.__dataclass_fields__.items():
         if name != "env":
             words = " ".join(sections[field.metadata["scope"]].split())
@@ -165,11 +165,11 @@ def test_help_explains_the_first_knobs_and_names_the_others(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    said = page(["Pendulum-v1", "--help"], capsys)
-    assert "In brackets: the defaults of preset Pendulum-v1." in " ".join(said.split())
-    assert "  --hidden N ...             units of each hidden layer [64 64]\n" in said
-    assert len(said.splitlines()) < 48  # a screen
-    explained, _, named = said.partition("all other knobs")
+    text = page(["Pendulum-v1", "--help"], capsys)
+    assert "In brackets: the defaults of preset Pendulum-v1." in " ".join(text.split())
+    assert "  --hidden N ...             units of each hidden layer [64 64]\n" in text
+    assert len(text.splitlines()) < 48  # a screen
+    explained, _, named = text.partition("all other knobs")
     for name in set(knob_types) - {"env"}:
         option = f" --{name.replace('_', '-')}"
         assert (f"{option} " in explained) == (name in FIRST)

@@ -1,4 +1,4 @@
-"""Environments small enough to know the answer, learned by the whole machinery."""
+"""Environments small enough to know the answer, learned by a complete run."""
 
 from pathlib import Path
 from typing import Any

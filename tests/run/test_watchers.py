@@ -194,7 +194,7 @@ def test_a_reason_that_is_no_text_is_refused() -> None:
             run.loop()
 
 
-def test_an_agent_that_diverged_is_not_blamed_on_the_watcher_that_asked_for_it() -> None:
+def test_an_agent_that_diverged_is_not_blamed_on_the_watcher_that_uses_it() -> None:
     class Asks(Watcher):
         def on_step(self, step: int) -> None:
             raise t3d.Diverged("critic_loss is nan")  # as `run.agent` does
@@ -205,7 +205,7 @@ def test_an_agent_that_diverged_is_not_blamed_on_the_watcher_that_asked_for_it()
             run.loop()
 
 
-def test_names_choose_watchers_and_what_is_not_installed_is_said(
+def test_names_choose_watchers_and_a_missing_package_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert list(WATCHERS) == ["tensorboard"]
