@@ -33,6 +33,7 @@ def train(
 
     `own` are watchers besides the terminal and TensorBoard.
     """
+    own = watchers.checked(own)  # before anything is written
     resumed = folder.path.exists()
     _announce_collectors(maker.config, console)
     run = open_run(maker, folder, about, lambda: say(console, COMPILING))
