@@ -102,6 +102,27 @@ def test_a_run_that_is_stopped_before_any_evaluation_returns_its_last_agent(
     assert not (tmp_path / "run" / "score.json").exists()
 
 
+def test_a_run_whose_scoring_was_interrupted_is_scored_by_a_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("t3d.run.finish.evaluate", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            tiny(run)
+    digest = t3d.inspect(run)["digest"]
+    t3d.resume(run, quiet=True)
+    assert (run / "score.json").exists()
+    assert (run / "report.html").exists()
+    assert t3d.inspect(run)["digest"] == digest
+    with pytest.raises(t3d.BadInput, match="is finished at step 60"):
+        t3d.resume(run, quiet=True)
+
+
 def test_a_callable_that_cannot_be_imported_is_trained_scored_and_resumed(tmp_path: Path) -> None:
     def local() -> broken_envs.Calm:
         return broken_envs.Calm()

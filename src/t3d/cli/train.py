@@ -61,17 +61,11 @@ def resume(words: list[str]) -> int:
     ]
     typed = parse(Command("resume", f"{resume.__doc__}", RUN, {"options": options}), words)
     from t3d.play.envs import EnvMaker
-    from t3d.run.checkpoint import has_finished
     from t3d.run.folder import RunFolder
-    from t3d.run.session import Outcome
-    from t3d.show import progress, terminal
+    from t3d.show import progress
 
     console = say.console()
     folder = RunFolder.open(typed.run)
-    unscored = typed.steps is None and folder.score() is None
-    if unscored and has_finished(folder, folder.config().steps):
-        terminal.say(console, f"{folder.config().env} is trained but not scored: {folder}")
-        return end_training(Outcome(folder, None), console, video=typed.video)
     changes = {name: getattr(typed, name) for name in ("steps", "ray", "threads")}
     changes = {name: value for name, value in changes.items() if value is not None}
     config = Config.from_dict(vars(folder.config()) | changes)

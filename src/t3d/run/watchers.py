@@ -8,12 +8,13 @@ class StopAtReturn(t3d.Watcher):
 t3d.train("Hopper-v5", watchers=[StopAtReturn()])
 """
 
+import sys
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from t3d.base.errors import BrokenWatcher, Diverged
+from t3d.base.errors import BadInput, BrokenWatcher, Diverged
 from t3d.base.text import blame
 from t3d.run.records import Record
 
@@ -57,7 +58,7 @@ class Watchers:
 
     def append(self, watcher: Watcher) -> None:
         """Add a watcher. It starts when the loop does."""
-        self._waiting.append(watcher)
+        self._waiting += checked([watcher])
 
     def start(self, run: "Run") -> None:
         """Start the new watchers; forget what stopped an earlier loop."""
@@ -78,12 +79,16 @@ class Watchers:
             self._call(watcher, "on_record", record)
 
     def end(self, run: "Run") -> None:
-        """End all that were started, each even if another raises."""
+        """End all that were started, each of them even if another raises.
+
+        A watcher that raises here does not hide the error that ended the run: it becomes a note.
+        """
+        earlier = sys.exception()
         started = self._broken + self._watching
         self._broken, self._watching = [], []
         with ExitStack() as last_first:
             for watcher in started:
-                last_first.callback(self._end, watcher, run)
+                last_first.callback(self._end, watcher, run, earlier)
 
     def _call(self, watcher: Watcher, method: str, argument: Any) -> None:
         try:
@@ -102,11 +107,30 @@ class Watchers:
         if reason is not None and self.stop is None:
             self.stop = type(watcher).__name__, reason
 
-    def _end(self, watcher: Watcher, run: "Run") -> None:
+    def _end(self, watcher: Watcher, run: "Run", earlier: BaseException | None) -> None:
         try:
             watcher.on_end(run)
         except Exception as error:
-            raise _blamed(watcher, "on_end", error) from error
+            failure = _blamed(watcher, "on_end", error)
+            if earlier is None:
+                saved = run.store.how_to_resume(run.collector.steps)
+                raise BrokenWatcher(f"{failure}{saved}") from error
+            earlier.add_note(str(failure))
+
+
+def checked(watchers: Iterable[Watcher]) -> list[Watcher]:
+    """The watchers as a list; an error if one of them is none."""
+    if not isinstance(watchers, Iterable):
+        what = type(watchers).__name__
+        raise BadInput(f"watchers is a {what}; expected a list of watchers")
+    watchers = list(watchers)
+    for each in watchers:
+        if not isinstance(each, Watcher):
+            is_class = isinstance(each, type)
+            what = f"the class {each.__name__}" if is_class else f"a {type(each).__name__}"
+            advice = "create one: " + f"{each.__name__}()" if is_class else "subclass t3d.Watcher"
+            raise BadInput(f"a watcher is {what}; expected an object of t3d.Watcher: {advice}")
+    return watchers
 
 
 def _blamed(watcher: Watcher, method: str, error: Exception) -> BrokenWatcher:
