@@ -83,6 +83,7 @@ def _finished(outcome: Outcome, maker: EnvMaker, console: Console, video: bool) 
     if outcome.signal is not None:
         raise KeyboardInterrupt(f"saved; resume with t3d.resume({str(folder.path)!r})")
     notice = progress.speaker(console)
+    notice(progress.SCORING)
     finished = finish(folder, pictures(video, maker.source, notice), maker.source)
     progress.conclude(folder, finished, console)
     return load(folder.path, which="best" if finished.score else "last")

@@ -16,6 +16,7 @@ from t3d.play.envs import EnvMaker
 from t3d.run.doctor import Diagnosis, examine, glance
 
 SMALL: dict[str, Any] = {"hidden": (8,), "batch_size": 8, "threads": 1, "steps": 10_000}
+SMALL["random_steps"] = 1_000
 
 
 def diagnosis(source: Any, **knobs: Any) -> Diagnosis:
@@ -33,6 +34,12 @@ def test_a_healthy_environment_needs_nothing() -> None:
     assert well.facts["replay memory"] == "280 kB for 10,000 steps"
     assert well.facts["updates"].endswith("per second, engine fused")
     assert "10,000 steps" in well.facts
+
+
+def test_a_run_that_would_only_play_at_random_is_advised_against() -> None:
+    examined = examine(EnvMaker("Pendulum-v1", Config(**SMALL | {"random_steps": 10_000})), 0.3)
+    assert examined.flags["random_steps"] == 1_000
+    assert any("nothing would be learned: all 10,000 steps" in text for text in examined.advice)
 
 
 class Loud(broken_envs.Calm):

@@ -140,6 +140,7 @@ def end_training(outcome: "Outcome", console: "Console", video: bool) -> int:
     if outcome.signal is not None:
         tell(f"Stopped and saved. Resume with: {resume}")
         return 128 + outcome.signal
+    tell(progress.SCORING)
     try:
         finished = finish(folder, pictures(video, notice=tell))
     except KeyboardInterrupt:

@@ -79,6 +79,9 @@ def _create(source: EnvSource, name: str, render_mode: str | None) -> gym.Env[An
     except T3DError:
         raise
     except (Exception, SystemExit) as error:
+        if rendering and isinstance(error, TypeError) and "render_mode" in str(error):
+            advice = "add the argument to render it, as docs/environments.md shows"
+            raise BadInput(f"environment {name!r} takes no render_mode; {advice}") from error
         advice = f" with {rendering}" if rendering else ""
         raise BadInput(f"environment {name!r} cannot be made{advice}: {blame(error)}") from error
     if not isinstance(env, gym.Env):

@@ -73,6 +73,7 @@ def examine(maker: EnvMaker, seconds: float = 5.0) -> Diagnosis:
         played = play(env, config, seconds, memory)
         _check_time_limit(env, played, config, diagnosis)
         _check_scales(env.layout, played, config, diagnosis)
+    _check_random_steps(config, diagnosis)
     _check_rules(maker, diagnosis)
     _check_determinism(maker, seconds, diagnosis)
     updates_per_second = _updates_per_second(env, memory, config, seconds)
@@ -204,6 +205,14 @@ def _spread(values: list[float]) -> str:
         return "none"
     array = np.array(values)
     return f"{array.mean():.4g} ± {array.std():.3g} ({array.min():.4g} to {array.max():.4g})"
+
+
+def _check_random_steps(config: Config, diagnosis: Diagnosis) -> None:
+    """A run that ends before it learns."""
+    if config.steps <= config.random_steps:
+        fewer = config.steps // 10
+        what = f"nothing would be learned: all {config.steps:,} steps are random play"
+        diagnosis.advise(f"{what}: use --random-steps {fewer}", random_steps=fewer)
 
 
 def _check_rules(maker: EnvMaker, diagnosis: Diagnosis) -> None:
@@ -339,4 +348,5 @@ def _duration(seconds: float) -> str:
     for unit, length in (("days", 86400), ("hours", 3600), ("minutes", 60)):
         if seconds >= 1.5 * length:
             return f"{seconds / length:.1f} {unit}"
-    return f"{max(1, round(seconds))} seconds"
+    count = max(1, round(seconds))
+    return f"{count} second{'s' if count > 1 else ''}"

@@ -22,6 +22,8 @@ from t3d.run.watchers import Watcher
 from t3d.show.terminal import TerminalWatcher, say
 from t3d.show.words import COMPILING, STOPPING
 
+SCORING = "scoring the best agent on 10 test episodes ..."
+
 
 def train(
     maker: EnvMaker,
