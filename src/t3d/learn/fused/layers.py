@@ -121,7 +121,7 @@ def descend(
     """The gradients of my share of each layer's rows, and Adam's step on these."""
     for i in range(len(network)):
         layer = network[i]
-        tiles = (layer.outs + HEIGHT - 1) // HEIGHT  # shared whole, so that none is cut lower
+        tiles = (layer.outs + HEIGHT - 1) // HEIGHT  # no tile is divided: lower ones are slower
         low = my.me * tiles // my.team * HEIGHT
         high = min((my.me + 1) * tiles // my.team * HEIGHT, layer.outs)
         if low < high:
@@ -170,11 +170,11 @@ def _adam(weights: Weights, start: int, gradients: Array, rate: Rates) -> None:
     exp_avg_sq = weights.exp_avg_sq[start:end]
     kind = parameters.dtype.type
     size, root = rate
-    tenth, most, rest, epsilon = kind(1 - 0.9), kind(0.999), kind(1 - 0.999), kind(1e-8)
+    new1, old2, new2, epsilon = kind(1 - 0.9), kind(0.999), kind(1 - 0.999), kind(1e-8)
     zero, tiny = kind(0), kind(1e-37)
     for i in range(gradients.size):
-        mean = exp_avg[i] + (gradients[i] - exp_avg[i]) * tenth
-        square = exp_avg_sq[i] * most + gradients[i] * gradients[i] * rest
+        mean = exp_avg[i] + (gradients[i] - exp_avg[i]) * new1
+        square = exp_avg_sq[i] * old2 + gradients[i] * gradients[i] * new2
         # What a dead unit leaves decays to denormal numbers, which slow the processor down.
         mean = zero if abs(mean) < tiny else mean
         square = zero if square < tiny else square

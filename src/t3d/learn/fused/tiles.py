@@ -13,9 +13,8 @@ number is summed in the order of k, whichever tile it is in, so that no result d
 the work is divided. (An action for one state is a dot product per unit, in an order of its own.)
 
 The operands are views of NumPy arrays, with any strides: a transposed matrix is `weight.T`.
-Numba writes most of this package's machine code by itself. Here we write LLVM's vector
-instructions (`_Code`), because the order of sums and the use of registers must not be left to a
-compiler's choice.
+Elsewhere in this package Numba chooses the machine code. Here LLVM's vector instructions are
+written out (`_Code`): a compiler must not choose the order of sums, nor leave the registers.
 """
 
 from collections.abc import Callable
