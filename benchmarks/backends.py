@@ -1,4 +1,4 @@
-"""Steps per second of environments alone, by where they play: the table in docs/environments.md.
+"""Steps per second of environments alone, by backend: the table in docs/environments.md.
 
 python benchmarks/backends.py
 """
@@ -37,8 +37,8 @@ def main() -> None:
     for env in TASKS:
         for num_envs in (4, 1):
             speeds = {b: speed(env, num_envs, b) for b in ("inline", "processes", "envpool")}
-            said = ", ".join(f"{backend} {number:,.0f}" for backend, number in speeds.items())
-            print(f"{env}, {num_envs} at once: {said} steps/s", flush=True)
+            text = ", ".join(f"{backend} {number:,.0f}" for backend, number in speeds.items())
+            print(f"{env}, {num_envs} at once: {text} steps/s", flush=True)
 
 
 if __name__ == "__main__":

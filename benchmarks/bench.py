@@ -1,13 +1,13 @@
-"""T3D beside its peers, in one run: what docs/speed.md shows.
+"""Compare the speed of T3D with its peers: the figures of docs/speed.md.
 
     make bench                                  everything, about 20 minutes
     python benchmarks/bench.py --only steps     one part: update, steps, growth, start
-    python benchmarks/bench.py --only steps --match Ant     a part of it, the rest is kept
+    python benchmarks/bench.py --only steps --match Ant     one case; the others keep their results
     python benchmarks/bench.py --draw           the page and the plots again, from the JSON
 
 Every contestant is a process of its own, built once, in a virtual environment of its own
 (benchmarks/.venvs). They take turns of a second or two, and the median turn counts: machines
-are shared and noisy, and a ratio of neighbours survives that.
+are shared and noisy, but noise hits neighbouring turns alike, so ratios are stable.
 """
 
 import os
@@ -57,7 +57,7 @@ GROWTH = {
 
 
 def python_of(kind: str) -> str:
-    """The interpreter that a contestant runs in; its virtual environment is made if need be."""
+    """The interpreter of a contestant; its virtual environment is created on first use."""
     name = {"sb3": "sb3", "sbx": "sbx", "jax": "sbx"}.get(kind)
     if name is None:
         return sys.executable
@@ -73,7 +73,7 @@ def python_of(kind: str) -> str:
 
 
 class Contestant:
-    """A process that works when it is told to."""
+    """A process that works on request."""
 
     def __init__(self, kind: str, *words: object) -> None:
         command = [python_of(kind), str(HERE / "contestant.py"), kind, *map(str, words)]
@@ -92,7 +92,7 @@ class Contestant:
         return self.process.stdout.readline()
 
     def turn(self, seconds: float) -> None:
-        """Have it work for some seconds."""
+        """Let it work for some seconds, and record its rate."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{seconds}\n")
         self.process.stdin.flush()
@@ -101,7 +101,7 @@ class Contestant:
         self.megabytes = done["megabytes"]
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.close()
@@ -109,7 +109,7 @@ class Contestant:
         self.process.wait()
 
 
-def limits(threads: int, seconds: float) -> float:
+def products(threads: int, seconds: float) -> float:
     """Products of two 256 x 256 matrices per second."""
     from update import products_per_second
 
@@ -117,28 +117,28 @@ def limits(threads: int, seconds: float) -> float:
 
 
 def take_turns(contestants: dict[str, Contestant], rounds: int, seconds: float) -> Any:
-    """Let all work, in turns, and the limit be measured between them."""
+    """Let all contestants work in turns, and measure the limit between them."""
     from t3d.base.machine import cores
 
-    products: dict[str, list[float]] = {"limit": [], "limit_1_thread": []}
+    limits: dict[str, list[float]] = {"limit": [], "limit_1_thread": []}
     for _ in range(rounds):
-        products["limit"].append(limits(cores(), seconds / 2))
-        products["limit_1_thread"].append(limits(1, seconds / 2))
+        limits["limit"].append(products(cores(), seconds / 2))
+        limits["limit_1_thread"].append(products(1, seconds / 2))
         for contestant in contestants.values():
             contestant.turn(seconds)
-    found: dict[str, Any] = {"products": {k: statistics.median(v) for k, v in products.items()}}
+    results: dict[str, Any] = {"products": {k: statistics.median(v) for k, v in limits.items()}}
     for name, contestant in contestants.items():
         rate = statistics.median(contestant.rates)
-        found[name] = {"rate": rate, "rates": contestant.rates, "megabytes": contestant.megabytes}
+        results[name] = {"rate": rate, "rates": contestant.rates, "megabytes": contestant.megabytes}
         contestant.close()
-    shown = {name: round(found[name]["rate"]) for name in contestants}
+    shown = {name: round(results[name]["rate"]) for name in contestants}
     print(f"  {shown}", flush=True)
-    return found
+    return results
 
 
 def measure_updates(match: str) -> Any:
     """Updates per second, at the sizes of two tasks and for two narrow networks."""
-    found = {}
+    results = {}
     cases = {
         "HalfCheetah, 256-256": (*SIZES["HalfCheetah"], 256, 256),
         "HalfCheetah, 128-128": (*SIZES["HalfCheetah"], 128, 256),
@@ -151,30 +151,30 @@ def measure_updates(match: str) -> Any:
         if match not in name:
             continue
         print(f"updates: {name}", flush=True)
-        found[name] = take_turns({k: Contestant(k, "update", *sizes) for k in NAMES}, 12, 1.0)
+        results[name] = take_turns({k: Contestant(k, "update", *sizes) for k in NAMES}, 12, 1.0)
         per_update = flops(*sizes) / (2 * SIDE**3)
-        for key, products in found[name].pop("products").items():
-            found[name][key] = {"rate": products / per_update}
-    return found
+        for key, products in results[name].pop("products").items():
+            results[name][key] = {"rate": products / per_update}
+    return results
 
 
 def measure_steps(match: str) -> Any:
     """Environment steps per second with one update each, end to end."""
-    found = {}
+    results = {}
     for env in ENVS:
         if match not in env:
             continue
         print(f"steps: {env}", flush=True)
         kinds = [kind for kind in NAMES if kind not in ("jax", "fused-1")]
         runs = {kind: Contestant(kind, "steps", env, 256, 256) for kind in kinds}
-        found[env] = take_turns(runs, 25 if env == "HalfCheetah-v5" else 3, 1.5)
-        found[env].pop("products")
-    return found
+        results[env] = take_turns(runs, 25 if env == "HalfCheetah-v5" else 3, 1.5)
+        results[env].pop("products")
+    return results
 
 
 def measure_growth(match: str) -> Any:
     """How the cost grows with each size, the others as in HalfCheetah."""
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for what, values in GROWTH.items():
         if match not in what:
             continue
@@ -190,13 +190,13 @@ def measure_growth(match: str) -> Any:
                 words = ["update", *sizes.values()]
                 kinds = ["fused", "plain"]
             runs = {kind: Contestant(kind, *words) for kind in kinds}
-            found.setdefault(what, {})[value] = take_turns(runs, 3, 0.7)
-    return found
+            results.setdefault(what, {})[value] = take_turns(runs, 3, 0.7)
+    return results
 
 
 def measure_start(match: str) -> Any:
-    """Seconds until something happens, best of a few."""
-    found = {}
+    """Seconds to start: the median of several."""
+    results = {}
     ask = "from t3d.cli.main import main; main(['--help'])"
     words = {
         "import t3d": ["-c", "import t3d"],
@@ -209,14 +209,14 @@ def measure_start(match: str) -> Any:
             began = time.perf_counter()
             subprocess.run([sys.executable, *word], check=True, stdout=subprocess.DEVNULL)
             times.append(time.perf_counter() - began)
-        found[name] = statistics.median(times)
+        results[name] = statistics.median(times)
     with tempfile.TemporaryDirectory() as cache:
-        found["t3d train, first update, nothing compiled yet"] = first_update(cache)
+        results["t3d train, first update, nothing compiled yet"] = first_update(cache)
         again = [first_update(cache) for _ in range(5)]
-        found["t3d train, first update, later"] = statistics.median(again)
-    for name, seconds in found.items():
+        results["t3d train, first update, later"] = statistics.median(again)
+    for name, seconds in results.items():
         print(f"  {name}: {seconds:.2f} s", flush=True)
-    return found
+    return results
 
 
 def first_update(cache: str) -> float:
@@ -241,16 +241,16 @@ def first_update(cache: str) -> float:
 
 
 def processor() -> str:
-    """What the machine calls its processor."""
+    """The name of this machine's processor."""
     try:
-        found = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
+        match = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
     except OSError:
-        found = None
-    return found.group(1) if found else platform.processor()
+        match = None
+    return match.group(1) if match else platform.processor()
 
 
 def main() -> None:
-    """Measure what was asked for, keep it, and draw it."""
+    """Measure the chosen parts, store the results, and draw them."""
     parts = {
         "update": measure_updates,
         "steps": measure_steps,
@@ -259,17 +259,17 @@ def main() -> None:
     }
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", choices=parts, nargs="+", default=list(parts))
-    parser.add_argument("--match", default="", help="only what has this in its name")
+    parser.add_argument("--match", default="", help="only cases with this in their name")
     parser.add_argument("--draw", action="store_true", help="measure nothing")
-    asked = parser.parse_args()
-    found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    if not asked.draw:
+    arguments = parser.parse_args()
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    if not arguments.draw:
         from t3d.base.machine import cores
 
-        found["machine"] = {"processor": processor(), "cores": cores()}
-        for part in asked.only:
-            found[part] = found.get(part, {}) | parts[part](asked.match)
-            RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+        results["machine"] = {"processor": processor(), "cores": cores()}
+        for part in arguments.only:
+            results[part] = results.get(part, {}) | parts[part](arguments.match)
+            RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     from draw_speed import draw
 
     draw(json.loads(RESULTS.read_text()), NAMES, PAGE, IMAGES)

@@ -1,7 +1,7 @@
 """What a checkpoint costs: python benchmarks/checkpoints.py.
 
-A run with HalfCheetah's sizes and a full memory of a million transitions saves, plays on for
-10,000 steps, and saves again. Beside it, how long these steps take with one update each.
+A run with HalfCheetah's sizes and a full memory of a million transitions saves, adds 10,000
+transitions, and saves again. The time is compared with that of as many steps and updates.
 """
 
 import os
@@ -61,7 +61,9 @@ def main() -> None:
         run.close()
     seconds = statistics.median(seconds for seconds, _ in rounds[2:])
     share = seconds / (STEPS / pace)
-    print(f"a checkpoint every {STEPS:,} steps: {seconds:.3f} s beside {STEPS / pace:.1f} s")
+    print(
+        f"a checkpoint every {STEPS:,} steps: {seconds:.3f} s in addition to {STEPS / pace:.1f} s"
+    )
     print(f"of training at {pace:.0f} steps/s: {share:.2%} slower than without")
 
 

@@ -4,9 +4,9 @@
     python contestant.py KIND steps ENV HIDDEN BATCH [KNOBS]      as JSON, of T3D
     python contestant.py KIND steps ENV HIDDEN BATCH [ENVIRONMENTS UPDATES]     per step, of SB3
 
-It prints `ready`, then reads seconds from stdin, works for about as long, and prints what it
-did as JSON: {"count": updates or steps, "seconds": ..., "megabytes": peak memory}. So that
-all contestants can take turns, and none is measured while another works.
+It prints `ready`. For each number of seconds that it reads from stdin, it works about as long
+and prints the result as JSON: {"count": updates or steps, "seconds": ..., "megabytes": peak
+memory}. So contestants take turns, and none is measured while another works.
 """
 
 import json
@@ -27,19 +27,19 @@ RANDOM = 1_000  # steps played before learning starts
 
 
 class Blank(gymnasium.Env[Any, Any]):
-    """An environment of any size that does nothing: peers want one to be built."""
+    """An environment of any size that does nothing: the peers need one to build an agent."""
 
     def __init__(self, state: int, action: int) -> None:
         self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (state,), np.float32)
         self.action_space = gymnasium.spaces.Box(-1, 1, (action,), np.float32)
 
     def reset(self, **options: Any) -> Any:
-        """Begin."""
+        """A random state."""
         super().reset(**options)
         return self.observation_space.sample(), {}
 
     def step(self, action: Any) -> Any:
-        """Go on."""
+        """A random state, and no reward."""
         return self.observation_space.sample(), 0.0, False, False, {}
 
 

@@ -2,7 +2,7 @@
 
     python benchmarks/draw_results.py
 
-All figures come from the files in benchmarks/results/, which benchmarks/results.py keeps. The text
+All figures come from the files in benchmarks/results/, which benchmarks/results.py writes. The text
 of docs/results.md is in results.template.md: edit it there. Each {{ placeholder }} is a function of
 results_tables.py, with its arguments.
 """
@@ -36,7 +36,7 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
 TEMPLATE = Path(__file__).with_name("results.template.md")
-KNOWN = ROOT / "src/t3d/study/curves.json"
+KNOWN_RUNS = ROOT / "src/t3d/study/curves.json"
 PLACEHOLDER = re.compile(r"\{\{ (.+?) \}\}")
 
 
@@ -46,8 +46,8 @@ def page() -> str:
     placed = set(PLACEHOLDER.findall(template))
     expected = {f"ablation {env}" for env in ablations()}
     expected |= {f"settings {env}" for env in by_setting()}
-    if lost := sorted(expected - placed):
-        raise SystemExit(f"{TEMPLATE.name} has no {{{{ {lost[0]} }}}}: write a section with it")
+    if missing := sorted(expected - placed):
+        raise SystemExit(f"{TEMPLATE.name} has no {{{{ {missing[0]} }}}}: write a section with it")
     return PLACEHOLDER.sub(lambda match: fill(match[1]), template)
 
 
@@ -120,14 +120,14 @@ def mark_published(axes: Any, env: str, last: int) -> None:
 def draw_ablation(env: str, runs: list[Run]) -> list[Path]:
     """Learning curves and Q errors without some parts."""
     groups = [
-        (variant_name(lacking), those)
-        for lacking, those in by_variant(runs).items()
+        (variant_name(lacking), variant)
+        for lacking, variant in by_variant(runs).items()
         if len(lacking) in (0, 1, len(PARTS))
     ]
     figure = plots.new_figure(13, 4.4)
     left, right = figure.subplots(1, 2)
-    plots.panel(left, [curve(name, those) for name, those in groups])
-    plots.panel(right, [q_error(name, those) for name, those in groups])
+    plots.panel(left, [curve(name, variant) for name, variant in groups])
+    plots.panel(right, [q_error(name, variant) for name, variant in groups])
     right.axhline(0, color="black", lw=1, ls="--")
     left.set(title=f"{env}: learning curves", ylabel="evaluation return")
     right.set(title="Q error of the first critic", ylabel="estimated Q minus true return")
@@ -144,14 +144,14 @@ def draw_settings(env: str, lines: list[Curve]) -> list[Path]:
     return plots.save(figure, DOCS / "images" / f"settings-{env}")
 
 
-def known() -> str:
+def known_runs() -> str:
     """The curves that `t3d check` compares with, of environments with three runs or more."""
     curves = {}
     for env, runs in campaign_order():
         if len(runs) < 3:
             continue
         longest = max(runs, key=lambda run: len(run["evaluations"]["step"]))
-        for run in runs:  # a curve is kept without its steps: they are the first of these
+        for run in runs:  # a curve is stored without its steps: they are the first of these
             points = run["evaluations"]["step"]
             assert points == longest["evaluations"]["step"][: len(points)], (env, run["digest"])
         curves[env] = {
@@ -170,8 +170,8 @@ def known() -> str:
 
 
 def main() -> None:
-    """Write all of it: first the words, which fail when something is missing."""
-    texts = {DOCS / "results.md": page(), README: readme(), KNOWN: known()}
+    """Write everything; the texts come first, because they fail if something is missing."""
+    texts = {DOCS / "results.md": page(), README: readme(), KNOWN_RUNS: known_runs()}
     files = draw_campaign()
     for env, runs in ablations().items():
         files += draw_ablation(env, runs)

@@ -1,4 +1,4 @@
-"""docs/speed.md and its plots, from what bench.py measured."""
+"""Write docs/speed.md and its plots from the results of bench.py."""
 
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,13 @@ _AXES = {
 _COLOURS = {"fused": "#1b6ca8", "plain": "#c2571a"}
 
 
-def draw(found: dict[str, Any], names: dict[str, str], page: Path, images: Path) -> None:
+def draw(results: dict[str, Any], names: dict[str, str], page: Path, images: Path) -> None:
     """Write the page and the plots of the parts that were measured."""
-    machine = found["machine"]
+    machine = results["machine"]
     lines = [
         "# Speed",
         "",
-        *_summary(found["steps"]["HalfCheetah-v5"] if "steps" in found else {}),
+        *_summary(results["steps"]["HalfCheetah-v5"] if "steps" in results else {}),
         "`make bench` measures all of this, each table in one run on one machine",
         f"({machine['processor']}, {machine['cores']} cores). Every contestant is a process of its",
         "own; they take turns of about a second, and the median turn counts. Every turn is in",
@@ -33,20 +33,20 @@ def draw(found: dict[str, Any], names: dict[str, str], page: Path, images: Path)
         "Such a machine is noisy: repeats move figures by some ten percent, and ratios by five.",
         "",
     ]
-    if "update" in found:
-        lines += _updates(found["update"], names)
-    if "steps" in found:
-        lines += _steps(found["steps"], names, images)
-    if "growth" in found:
-        lines += _growth(found["growth"], images)
-    if "start" in found:
+    if "update" in results:
+        lines += _updates(results["update"], names)
+    if "steps" in results:
+        lines += _steps(results["steps"], names, images)
+    if "growth" in results:
+        lines += _growth(results["growth"], images)
+    if "start" in results:
         lines += ["## Start", "", "| what | seconds |", "|---|---|"]
-        lines += [f"| {name} | {seconds:.2f} |" for name, seconds in found["start"].items()]
+        lines += [f"| {name} | {seconds:.2f} |" for name, seconds in results["start"].items()]
         lines += [
             "",
             "`t3d train` uses the pendulum's preset: an evaluation and 1,000 random steps come",
             "before the first update. The engine is compiled once per machine and version; the",
-            "result is stored beside the source or in the user's cache folder.",
+            "result is stored next to the source or in the user's cache folder.",
             "",
         ]
     page.write_text("\n".join(lines))
@@ -64,7 +64,7 @@ def _summary(rows: dict[str, Any]) -> list[str]:
     ]
 
 
-def _updates(found: dict[str, Any], names: dict[str, str]) -> list[str]:
+def _updates(results: dict[str, Any], names: dict[str, str]) -> list[str]:
     lines = [
         "## The update alone",
         "",
@@ -75,7 +75,7 @@ def _updates(found: dict[str, Any], names: dict[str, str]) -> list[str]:
         "main rows in half a minute.",
         "",
     ]
-    for case, rows in found.items():
+    for case, rows in results.items():
         limit, one = (rows[name]["rate"] for name in ("limit", "limit_1_thread"))
         plain = rows["plain"]["rate"]
         lines += [f"**{case}**", "", "| | updates/s | of the limit | x plain PyTorch |"]
@@ -90,8 +90,8 @@ def _updates(found: dict[str, Any], names: dict[str, str]) -> list[str]:
     return lines
 
 
-def _steps(found: dict[str, Any], names: dict[str, str], images: Path) -> list[str]:
-    kinds = list(next(iter(found.values())))
+def _steps(results: dict[str, Any], names: dict[str, str], images: Path) -> list[str]:
+    kinds = list(next(iter(results.values())))
     lines = [
         "## End to end",
         "",
@@ -103,23 +103,23 @@ def _steps(found: dict[str, Any], names: dict[str, str], images: Path) -> list[s
         f"| | {' | '.join(names[kind] for kind in kinds)} |",
         f"|---|{'---|' * len(kinds)}",
     ]
-    for env, rows in found.items():
+    for env, rows in results.items():
         cells = [f"{row['rate']:,.0f}/s, {row['megabytes']:,.0f} MB" for row in rows.values()]
         lines.append(f"| {env} | {' | '.join(cells)} |")
     lines += ["", "How many times as fast the fused engine is:", ""]
     others = [kind for kind in kinds if kind != "fused"]
     lines += [f"| | {' | '.join(names[kind] for kind in others)} |", f"|---|{'---|' * len(others)}"]
-    for env, rows in found.items():
+    for env, rows in results.items():
         ratios = [f"{rows['fused']['rate'] / rows[kind]['rate']:.2f}" for kind in others]
         lines.append(f"| {env} | {' | '.join(ratios)} |")
     figure, axes = plt.subplots(figsize=(9, 3.6), layout="constrained")
     width = 0.8 / len(kinds)
     for number, kind in enumerate(kinds):
-        places = [i + (number - (len(kinds) - 1) / 2) * width for i in range(len(found))]
-        heights = [rows[kind]["rate"] for rows in found.values()]
+        places = [i + (number - (len(kinds) - 1) / 2) * width for i in range(len(results))]
+        heights = [rows[kind]["rate"] for rows in results.values()]
         colour = "#1b6ca8" if kind == "fused" else str(0.35 + 0.12 * number)
         axes.bar(places, heights, width * 0.92, color=colour, label=names[kind].strip("*"))
-    axes.set_xticks(range(len(found)), list(found))
+    axes.set_xticks(range(len(results)), list(results))
     axes.set_ylabel("steps per second")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=8)
@@ -127,11 +127,11 @@ def _steps(found: dict[str, Any], names: dict[str, str], images: Path) -> list[s
     return [*lines, ""]
 
 
-def _growth(found: dict[str, Any], images: Path) -> list[str]:
-    figure, panels = plt.subplots(1, len(found), figsize=(12, 2.9), layout="constrained")
-    for axes, (what, cells) in zip(panels, found.items()):
+def _growth(results: dict[str, Any], images: Path) -> list[str]:
+    figure, panels = plt.subplots(1, len(results), figsize=(12, 2.9), layout="constrained")
+    for axes, (what, by_size) in zip(panels, results.items()):
         for kind, colour in _COLOURS.items():
-            points = {int(x): row[kind]["rate"] for x, row in cells.items() if kind in row}
+            points = {int(x): row[kind]["rate"] for x, row in by_size.items() if kind in row}
             if points:
                 label = {"fused": "T3D, fused", "plain": "plain PyTorch"}[kind]
                 axes.plot(list(points), list(points.values()), "o-", color=colour, label=label)
@@ -154,11 +154,11 @@ def _growth(found: dict[str, Any], images: Path) -> list[str]:
         "| | T3D, fused | plain PyTorch | ratio |",
         "|---|---|---|---|",
     ]
-    for what, cells in found.items():
-        for value, row in cells.items():
+    for what, by_size in results.items():
+        for value, row in by_size.items():
             fused, plain = row["fused"]["rate"], row.get("plain", {}).get("rate")
-            beside = f"{plain:,.0f}/s | {fused / plain:.1f}" if plain else " | "
-            lines.append(f"| {_AXES[what]}: {int(value):,} | {fused:,.0f}/s | {beside} |")
+            comparison = f"{plain:,.0f}/s | {fused / plain:.1f}" if plain else " | "
+            lines.append(f"| {_AXES[what]}: {int(value):,} | {fused:,.0f}/s | {comparison} |")
     return [*lines, ""]
 
 

@@ -1,5 +1,5 @@
-"""What each of TD3's three ideas is for: leave one out, and compare what the critic expects with
-what the policy gets. The page of `t3d explain` shows it.
+"""What each of TD3's three ideas does: leave one out, and compare the critic's estimate with the
+true return. The page of `t3d explain` shows the result.
 
     python benchmarks/experiments.py
 
@@ -26,8 +26,8 @@ LEFT_OUT: dict[str, dict[str, Any]] = {
 
 
 def main() -> None:
-    """Train all, and keep their curves."""
-    kept: dict[str, Any] = {"env": "Pendulum-v1", "seeds": list(SEEDS), "experiments": []}
+    """Train all, and write their curves."""
+    results: dict[str, Any] = {"env": "Pendulum-v1", "seeds": list(SEEDS), "experiments": []}
     with tempfile.TemporaryDirectory() as folder:
         for name, knobs in LEFT_OUT.items():
             curves: dict[str, list[list[float]]] = {"estimated_Q": [], "true_Q": [], "mean": []}
@@ -37,15 +37,15 @@ def main() -> None:
                 t3d.train(
                     "Pendulum-v1", run=path, quiet=True, threads=1, steps=20_000, seed=seed, **knobs
                 )
-                records = list(RunFolder(path).metrics("evaluation"))
-                steps = [record["step"] for record in records]
+                records = list(RunFolder(path).records(t3d.Evaluation))
+                steps = [record.step for record in records]
                 for key, rows in curves.items():
-                    rows.append([float(f"{record[key]:.5g}") for record in records])
-            kept["experiments"].append({"name": name, "knobs": knobs, "steps": steps, **curves})
+                    rows.append([float(f"{getattr(record, key):.5g}") for record in records])
+            results["experiments"].append({"name": name, "knobs": knobs, "steps": steps, **curves})
             gap = [e[-1] - r[-1] for e, r in zip(curves["estimated_Q"], curves["true_Q"])]
             print(name, "estimated less true Q at the end:", [f"{value:.1f}" for value in gap])
-    kept["versions"] = versions()
-    OUT.write_text(json.dumps(kept, separators=(",", ":")) + "\n")
+    results["versions"] = versions()
+    OUT.write_text(json.dumps(results, separators=(",", ":")) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a learning curve counts for, and how groups of runs are compared."""
+"""Scores of learning curves, and tests that compare groups of runs."""
 
 import itertools
 import math
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 from scipy import stats
 
-from results import Run, curve, group_of, kept, plan, without
+from results import Run, curve, group_of, plan, stored_runs, without
 from t3d.base.numbers import Array
 from t3d.base.randomness import generator
 from t3d.study import statistics
@@ -49,7 +49,7 @@ def minutes(runs: list[Run], end: int) -> float:
 def interval(scores: Array) -> tuple[float, ...]:
     """The IQM of runs, and the ends of its 95 % interval."""
     groups, size = [np.asarray(scores)], len(scores)
-    if size <= 5:  # few enough to take every resample there is
+    if size <= 5:  # few enough to use every possible resample
         draws = [np.array(list(itertools.product(range(size), repeat=size)))]
     else:
         draws = statistics.draw(generator(0, "bootstrap"), groups)
@@ -57,7 +57,7 @@ def interval(scores: Array) -> tuple[float, ...]:
 
 
 def p_value(one: Array, two: Array) -> float:
-    """How often chance puts the means of two groups as far apart; every split is tried."""
+    """An exact permutation test: how often chance alone makes two means differ as much."""
 
     def difference(first: Array, second: Array) -> float:
         return float(abs(first.mean() - second.mean()))
@@ -91,13 +91,13 @@ def reached(runs: list[Run], end: int) -> list[Run]:
 
 
 def furthest(runs: list[Run], minimum: int) -> int:
-    """The last milestone that at least so many runs reached, or 0."""
+    """The last milestone that at least `minimum` runs reached, or 0."""
     return max([0, *(end for end in MILESTONES if len(reached(runs, end)) >= minimum)])
 
 
 def campaign_order() -> list[tuple[str, list[Run]]]:
     """The tasks of the campaign and their runs, in the order of the sweeps."""
-    runs = kept("campaign")
+    runs = stored_runs("campaign")
     planned = [config.env for every, _ in plan().values() for config in every]
     return [(env, runs[env]) for env in dict.fromkeys(planned) if env in runs]
 
@@ -108,9 +108,9 @@ def ablations() -> dict[str, list[Run]]:
     for spec, (every, left) in plan().items():
         if group_of(spec) == "ablation" and not left:
             env, end = every[0].env, every[0].steps
-            runs = kept("ablation")[env]
+            runs = stored_runs("ablation")[env]
             if all(without(run["config"]) for run in runs):  # full TD3 is in the campaign
-                runs += reached(kept("campaign")[env], end)
+                runs += reached(stored_runs("campaign")[env], end)
             complete[env] = [_cut(run, end) for run in runs]
     return complete
 

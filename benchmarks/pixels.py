@@ -1,9 +1,9 @@
-"""What images cost: memory, drawing a batch, and an update beside plain PyTorch.
+"""What images cost: memory, drawing a batch, and an update, compared with plain PyTorch.
 
     python benchmarks/pixels.py
 
-The plain update is the same networks in the way one writes them: float batches in PyTorch's
-usual order, the same losses, the same optimiser, no augmentation on either side.
+The plain update has the same networks, losses and optimiser, as one usually writes them: float
+batches in PyTorch's usual order. Neither augments.
 """
 
 import copy
@@ -83,10 +83,10 @@ class Plain:
         shape = (size, -1, self.image.height, self.image.width)
         state, after = (field.float().reshape(shape) for field in batch[:2])
         with torch.no_grad():
-            seen = self.encode(self.critic_target, after)
+            encoded = self.encode(self.critic_target, after)
             noise = (torch.randn_like(batch.action) * 0.2).clamp(-0.5, 0.5)
-            action = (self.actor_target(seen) + noise).clamp(-1, 1)
-            target = torch.min(*self.critic_target(seen, action))
+            action = (self.actor_target(encoded) + noise).clamp(-1, 1)
+            target = torch.min(*self.critic_target(encoded, action))
             target = batch.reward + (1 - batch.done) * 0.99 * target
         features = self.encode(self.critic, state)
         one, two = self.critic(features, batch.action)
@@ -112,14 +112,16 @@ def main() -> None:
     """Measure, and print."""
     before = resident()
     memory = filled(LAYOUT, FRAMES, 1_000_000)
-    grown, said = resident() - before, FRAMES * memory.row_bytes
+    measured, estimate = (resident() - before) / 1e9, FRAMES * memory.row_bytes / 1e9
     print(f"memory of {FRAMES:,} steps, 84 x 84 grey, stack of 3")
     print(
-        f"  estimate {said / 1e9:.3f} GB, measured {grown / 1e9:.3f} GB ({grown / said - 1:+.1%})"
+        f"  estimate {estimate:.3f} GB, measured {measured:.3f} GB ({measured / estimate - 1:+.1%})"
     )
     million = 1_000_000 * memory.row_bytes
     print(f"  a million: {million / 1e9:.2f} GB; one frame each is {84 * 84 / 1e3:.2f} GB")
-    print(f"  Stable-Baselines3, both states whole: {6 * 84 * 84 / 1e3:.1f} GB (computed)")
+    print(
+        f"  Stable-Baselines3, two complete states per step: {6 * 84 * 84 / 1e3:.1f} GB (computed)"
+    )
     random = np.random.default_rng(0)
     took = in_turns({"draw": partial(memory.sample, 256, random)}, 50)
     print(f"  a batch of 256 is drawn in {took['draw']:.1f} ms")

@@ -1,4 +1,4 @@
-"""TD3 in plain PyTorch, in the style of the author's code and of most others: to compare with."""
+"""TD3 in plain PyTorch, in the style of the author's code and of most libraries, for comparison."""
 
 import copy
 from typing import Any

@@ -1,9 +1,9 @@
-"""What the report's own numbers cost a run.
+"""What share of a run's time the report's numbers cost.
 
     python benchmarks/recording.py
 
-trains on Pendulum-v1 with its preset, whose updates are the cheapest of all presets, and adds up
-the time that is spent on what only the report needs.
+trains on Pendulum-v1 with its preset, whose updates are the cheapest of all presets, and sums the
+time of the measures that only the report needs.
 """
 
 import tempfile
@@ -21,20 +21,20 @@ spent = 0.0
 
 
 def timed(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function, which adds what it takes to `spent`."""
+    """The function, which now adds its time to `spent`."""
 
-    def call(*given: Any) -> Any:
+    def call(*arguments: Any) -> Any:
         global spent
         before = time.perf_counter()
-        found = function(*given)
+        result = function(*arguments)
         spent += time.perf_counter() - before
-        return found
+        return result
 
     return call
 
 
 def main() -> None:
-    """Train, and say what share of the time it was."""
+    """Train, and print the share."""
     for owner, name in ((T3D, "value"), (Collector, "noise"), (health, "saturation")):
         setattr(owner, name, timed(getattr(owner, name)))
     with tempfile.TemporaryDirectory() as folder:
@@ -42,8 +42,8 @@ def main() -> None:
         global spent
         spent, before = 0.0, time.perf_counter()
         t3d.train("Pendulum-v1", run=Path(folder) / "run", quiet=True)
-        whole = time.perf_counter() - before
-    print(f"{1000 * spent:.1f} ms of {whole:.1f} s: {spent / whole:.3%}")
+        total = time.perf_counter() - before
+    print(f"{1000 * spent:.1f} ms of {total:.1f} s: {spent / total:.3%}")
 
 
 if __name__ == "__main__":

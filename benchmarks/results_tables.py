@@ -33,9 +33,9 @@ from results import (
     Run,
     author,
     curve,
-    kept,
     plan,
     setting,
+    stored_runs,
     together,
 )
 from t3d.base.numbers import Array
@@ -53,7 +53,7 @@ NAMED_PROCESSORS = {
 
 
 def number(value: float) -> str:
-    """A return, with as many digits as it deserves."""
+    """A return, with one decimal if it is small."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.1f}"
 
 
@@ -70,7 +70,7 @@ def iqm_of(scores: Array) -> list[str]:
     return [f"**{value}**", f"{low} to {high}"]
 
 
-# What was reached.
+# Returns.
 
 
 def summary(chosen: Callable[[str, int], bool] = lambda env, end: True) -> str:
@@ -107,7 +107,7 @@ def short_summary() -> str:
 
 
 def milestones() -> str:
-    """Every task at every milestone, with what the paper and Tianshou have there."""
+    """Every task at every milestone, with the figures of the paper and of Tianshou."""
     paper, tianshou = PUBLISHED["paper"], PUBLISHED["tianshou"]
     rows = []
     for env, runs in campaign_order():
@@ -139,7 +139,7 @@ def milestones() -> str:
 def hopper() -> dict[str, str]:
     """The figures in the text about Hopper-v5, whose runs differ most."""
     _, early, last = MILESTONES
-    runs, tianshou = kept("campaign")["Hopper-v5"], PUBLISHED["tianshou"]["Hopper-v5"]
+    runs, tianshou = stored_runs("campaign")["Hopper-v5"], PUBLISHED["tianshou"]["Hopper-v5"]
     ours = {end: score_at(curve("", reached(runs, end)), end) for end in (early, last)}
     assert len(ours[last]) == 2, "there are more runs now: change the text about two of them"
     same = author("Hopper-v5")[runs[0]["config"]["random_steps"]]
@@ -197,7 +197,7 @@ def against_tianshou() -> str:
 
 
 def published() -> str:
-    """What other projects publish."""
+    """The results that other projects publish."""
     paper = PUBLISHED["paper"]
     tasks = [env for env in paper if env != "source"]
     rows = [["paper, maximum (v1, ten seeds)", *(number(paper[env]["maximum"]) for env in tasks)]]
@@ -207,7 +207,7 @@ def published() -> str:
 
 
 def physics() -> str:
-    """How far the environments move otherwise under another MuJoCo."""
+    """How much the next states differ under another MuJoCo."""
     measured = json.loads((RESULTS / "physics.json").read_text())
     envs = list(next(iter(measured["beside"].values())))
     rows = []
@@ -245,7 +245,7 @@ def ablation(env: str) -> str:
 
 
 def main_effects(env: str) -> str:
-    """The effect of each part, whichever of the others are there."""
+    """The effect of each part, over all combinations of the others."""
     groups = by_variant(ablations()[env])
     measures: list[Callable[[list[Run]], Array]]
     measures = [lambda runs: overall(curve("", runs)), lambda runs: late(q_error("", runs))]
@@ -272,7 +272,7 @@ def ablation_command(env: str) -> str:
 
 
 def processor_name(identifier: str) -> str:
-    """A processor's common name, where it is known."""
+    """A processor's common name, or its identifier if it has none here."""
     return NAMED_PROCESSORS.get(identifier, identifier)
 
 
@@ -314,7 +314,7 @@ def repeated() -> str:
 
 
 def trust() -> str:
-    """How often `t3d check` would call a normal run outside, and how poor one must be."""
+    """How often `t3d check` would call a normal run outside, and how low a run must be."""
     rows = []
     for env, runs in campaign_order():
         line = curve("", runs)
@@ -324,10 +324,10 @@ def trust() -> str:
         config = Config.from_dict(runs[0]["config"])
         for row in range(len(runs)):
             others = np.delete(line.returns, row, axis=0)
-            known = KnownRuns(config, {}, line.step, dict(enumerate(others.tolist())))
-            low, high = band(line.step, recent(line.step, known.at(line.step)))
+            rest = KnownRuns(config, {}, line.step, dict(enumerate(others.tolist())))
+            low, high = band(line.step, recent(line.step, rest.at(line.step)))
             mine = recent(line.step, line.returns[row])
-            outside = ((mine < low) | (mine > high))[line.step >= known.first]
+            outside = ((mine < low) | (mine > high))[line.step >= rest.first]
             ends.append(outside[-1])
             points += outside.tolist()
         known_means = recent(line.step, line.returns)
@@ -340,7 +340,7 @@ def trust() -> str:
 
 
 def missing() -> str:
-    """What of the campaign is there, and what is missing."""
+    """How much of the campaign is measured, and what is missing."""
     rows = []
     for spec, (every, left) in plan().items():
         seeds: dict[str, list[str]] = {}
@@ -358,11 +358,11 @@ def missing() -> str:
 def by_setting() -> dict[str, list[Curve]]:
     """By environment, a curve for each setting that was tried."""
     curves: dict[str, list[Curve]] = {}
-    for env, runs in kept("settings").items():
-        alike: dict[str, list[Run]] = {}
-        for run in [*runs, *kept("campaign").get(env, [])]:
-            alike.setdefault(" ".join(setting(run["config"])) or "defaults", []).append(run)
-        curves[env] = [curve(label, those) for label, those in sorted(alike.items())]
+    for env, runs in stored_runs("settings").items():
+        by_knobs: dict[str, list[Run]] = {}
+        for run in [*runs, *stored_runs("campaign").get(env, [])]:
+            by_knobs.setdefault(" ".join(setting(run["config"])) or "defaults", []).append(run)
+        curves[env] = [curve(label, those) for label, those in sorted(by_knobs.items())]
         for count, each in author(env).items():
             curves[env].append(together(f"author's code, {count:,} random steps", each))
     return curves
@@ -382,9 +382,9 @@ def settings(env: str) -> str:
 def runs_of(group: str) -> dict[str, list[Run]]:
     """The runs of a group by task; the campaign's stand in where an engine's are missing."""
     by_task = {}
-    for name, runs in kept(group).items():
+    for name, runs in stored_runs(group).items():
         fused = any(run["config"]["engine"] == "fused" for run in runs)
-        more = kept("campaign").get(name, []) if group == "engines" and not fused else []
+        more = stored_runs("campaign").get(name, []) if group == "engines" and not fused else []
         by_task[name] = sorted([*runs, *more], key=lambda run: str(run["config"]["engine"]))
     return by_task
 

@@ -1,6 +1,6 @@
-"""One side of `update.py --against`: rounds of updates, one for each line that is read.
+"""One side of `update.py --against`: a round of updates for each line of stdin.
 
-It uses public names alone, so that it runs with other versions of the sources too.
+It uses only public names, so that it runs with other versions of the sources too.
 """
 
 import json
@@ -13,7 +13,7 @@ from t3d import Config, FusedT3D, ReplayBuffer
 
 
 def filled_memory(rows: int, state: int, action: int) -> ReplayBuffer:
-    """Random transitions: what is in them does not matter for the speed."""
+    """A memory of random transitions: their values do not matter for the speed."""
     draw = np.random.default_rng(0)
     memory = ReplayBuffer(rows, state, action)
     for first in range(0, rows, 100_000):
@@ -28,7 +28,7 @@ def filled_memory(rows: int, state: int, action: int) -> ReplayBuffer:
 def main(state: int, action: int, hidden: int, batch: int, rows: int, n_step: int) -> None:
     """For every line [threads, seconds] of input, print updates per second.
 
-    With one thread, seconds of the processor count, which other programs hardly disturb.
+    With one thread it counts CPU seconds, which other programs hardly disturb.
     """
     memory = filled_memory(rows, state, action)
     agents = {}

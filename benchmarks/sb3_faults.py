@@ -1,10 +1,10 @@
-"""Stable-Baselines3 through the rows of `make faults` that it can be put through.
+"""Stable-Baselines3 in the rows of `make faults` that apply to it.
 
     benchmarks/.venvs/sb3/bin/python benchmarks/sb3_faults.py
 
-(`make bench` makes that environment.) Each case is what T3D is put through in
-tests/faults/rows.py, by the means that Stable-Baselines3 has: `save`, `load`,
-`save_replay_buffer`, `load_replay_buffer` and `SubprocVecEnv`.
+(`make bench` creates that environment.) Each case repeats one of tests/faults/rows.py with
+the functions of Stable-Baselines3: `save`, `load`, `save_replay_buffer`,
+`load_replay_buffer` and `SubprocVecEnv`.
 """
 
 import base64
@@ -77,21 +77,21 @@ def in_a_fork(work: Callable[[], int], seconds: int = 120) -> int:
 
 
 def stopped_runs(folder: Path) -> Iterator[bool]:
-    """R1: saved with its memory and gone on, a run should end as an uninterrupted one does."""
+    """R1: a run that was saved with its memory and resumed should end like an uninterrupted one."""
     for seed in range(4):
-        whole = model(seed).learn(700)
+        uninterrupted = model(seed).learn(700)
         half = model(seed).learn(400)
         half.save(folder / "half")
         half.save_replay_buffer(folder / "memory")
         again = TD3.load(folder / "half", env=pendulum())
         again.load_replay_buffer(folder / "memory")
         again.learn(300, reset_num_timesteps=False)
-        pairs = zip(whole.policy.parameters(), again.policy.parameters())
+        pairs = zip(uninterrupted.policy.parameters(), again.policy.parameters())
         yield all(torch.equal(one, other) for one, other in pairs)
 
 
 def dying_saves(folder: Path) -> Iterator[bool]:
-    """R2: killed at each write of a save over an older one, a whole one should be left."""
+    """R2: killed at each write of a save over an older one, a valid file should be left."""
     model(0).save(folder / "agent")
     old = (folder / "agent.zip").read_bytes()
 
@@ -99,14 +99,14 @@ def dying_saves(folder: Path) -> Iterator[bool]:
         count = 0
         real = zipfile.ZipFile.writestr
 
-        def spoiled(*given: Any, **named: Any) -> None:
+        def dying(*arguments: Any, **named: Any) -> None:
             nonlocal count
             count += 1
             if count == at:
                 os._exit(9)
-            real(*given, **named)
+            real(*arguments, **named)
 
-        zipfile.ZipFile.writestr = spoiled  # type: ignore[method-assign]
+        zipfile.ZipFile.writestr = dying  # type: ignore[method-assign]
         model(1).save(folder / "agent")
         return 0
 
@@ -115,7 +115,7 @@ def dying_saves(folder: Path) -> Iterator[bool]:
         try:
             TD3.load(folder / "agent")
             yield True
-        except Exception:  # whatever it is, the agent is gone
+        except Exception:  # any error: the agent is lost
             yield False
         (folder / "agent.zip").write_bytes(old)
         at += 1
@@ -132,7 +132,7 @@ class Bomb:
 
 
 def hostile(folder: Path) -> Iterator[bool]:
-    """R5: what a file holds should not be executed."""
+    """R5: loading a file should not execute its content."""
     mark = folder / "executed"
     bomb = pickle.dumps(Bomb(mark))
     model(0).save(folder / "good")
@@ -150,8 +150,8 @@ def hostile(folder: Path) -> Iterator[bool]:
     }
     for name, content in changes.items():
         with zipfile.ZipFile(folder / "bad.zip", "w") as archive:
-            for member, whole in (members | {name: content}).items():
-                archive.writestr(member, whole)
+            for member, member_bytes in (members | {name: content}).items():
+                archive.writestr(member, member_bytes)
         in_a_fork(lambda: bool(TD3.load(folder / "bad")))
         yield not mark.exists()
         mark.unlink(missing_ok=True)
@@ -161,7 +161,7 @@ def hostile(folder: Path) -> Iterator[bool]:
 
 
 def lost_workers(folder: Path) -> Iterator[bool]:
-    """R9: training should go on when the process of an environment dies or stops."""
+    """R9: training should continue when the process of an environment dies or stops."""
 
     def train(sent: signal.Signals) -> int:
         envs = SubprocVecEnv([pendulum] * 3, start_method="fork")

@@ -1,13 +1,13 @@
-"""What collectors bring and cost: the figures of docs/scale.md.
+"""The speed and cost of collectors: the figures of docs/scale.md.
 
     python benchmarks/scale.py                  everything, about 15 minutes
     python benchmarks/scale.py --only slow      one part: slow, cheetah, model, nodes
     python benchmarks/scale.py --draw           the plot again, from the JSON
 
 slow      a simulator of 10 ms per step: 1 and 8 collectors, 8 processes, and SB3's 8
-cheetah   HalfCheetah-v5: one collector beside the learner against the run without
+cheetah   HalfCheetah-v5: one collector next to the learner, against a run without
 model     what a step, a policy, a row and an update cost
-nodes     what that predicts, against a cluster of four Ray nodes on this machine
+nodes     the model's prediction, against a cluster of four Ray nodes on this machine
 """
 
 import argparse
@@ -26,18 +26,18 @@ HIDDEN, BATCH = 256, 256
 
 
 def turns(contestants: dict[str, Contestant], rounds: int, seconds: float) -> dict[str, Any]:
-    """Let all work in turns; what was played ahead while others worked is not counted."""
+    """Let all work in turns. Steps that were played ahead during others' turns do not count."""
     for _ in range(rounds):
         for contestant in contestants.values():
             contestant.turn(seconds / 3)
             contestant.rates.pop()
             contestant.turn(seconds)
-    found = {}
+    results = {}
     for name, contestant in contestants.items():
-        found[name] = {"rate": statistics.median(contestant.rates), "rates": contestant.rates}
+        results[name] = {"rate": statistics.median(contestant.rates), "rates": contestant.rates}
         contestant.close()
-        print(f"  {name}: {found[name]['rate']:.1f} steps/s", flush=True)
-    return found
+        print(f"  {name}: {results[name]['rate']:.1f} steps/s", flush=True)
+    return results
 
 
 def t3d(env: str, threads: int = 0, **knobs: Any) -> Contestant:
@@ -46,10 +46,10 @@ def t3d(env: str, threads: int = 0, **knobs: Any) -> Contestant:
 
 
 def measure_slow() -> Any:
-    """A simulator of 10 ms per step, an update for every eighth step, as SB3 does with eight."""
+    """A simulator of 10 ms per step, with an update every eighth step, like SB3 with eight."""
     env, ratio = "slow_env:Slow10-v0", 0.125
     shared: Any = {"updates_per_step": ratio, "collector_cpus": 0.1, "threads": 1}
-    found = turns(
+    rates = turns(
         {
             "1 collector": t3d(env, collectors=1, **shared),
             "8 collectors": t3d(env, collectors=8, **shared),
@@ -61,7 +61,7 @@ def measure_slow() -> Any:
         rounds=5,
         seconds=8,
     )
-    return found | {"updates_per_step": ratio}
+    return rates | {"updates_per_step": ratio}
 
 
 def measure_cheetah() -> Any:
@@ -91,7 +91,7 @@ def measure_model() -> Any:
     ray, actor = collectors.members.ray, collectors.members.actors[0]
     store = collectors.exchange.store
     memory = run.memory
-    found: dict[str, float] = {}
+    costs: dict[str, float] = {}
 
     number = 0  # of the policy
 
@@ -100,13 +100,13 @@ def measure_model() -> Any:
         return ray.get(actor.play.remote(Request(0, number, 0, count), weights))
 
     chunk = play(25)
-    found["weights_bytes"] = run.agent.weights().nbytes
-    found["row_bytes"] = len(pickle.dumps(chunk)) / 25
+    costs["weights_bytes"] = run.agent.weights().nbytes
+    costs["row_bytes"] = len(pickle.dumps(chunk)) / 25
     for _ in range(20):  # enough to learn from
         store([(0, play(25))], 0, memory)
 
     def median(work: Any, times: int) -> float:
-        """Seconds that something takes."""
+        """The median of several timings, in seconds."""
         taken = []
         for _ in range(times):
             began = time.perf_counter()
@@ -119,14 +119,14 @@ def measure_model() -> Any:
         number += 1
         return play(count)
 
-    found["play_seconds"] = statistics.median(play(25).seconds / 25 for _ in range(40))
+    costs["play_seconds"] = statistics.median(play(25).seconds / 25 for _ in range(40))
     one, many = median(lambda: play(1), 100), median(lambda: play(51), 40)
-    found["request_seconds"] = one - (many - one) / 50
-    # A new policy or the one that it has, in turns.
+    costs["request_seconds"] = one - (many - one) / 50
+    # In turns: a new policy, and one that the collector already has.
     pairs = [(median(lambda: with_new_policy(1), 3), median(lambda: play(1), 3)) for _ in range(60)]
-    found["policy_seconds"] = statistics.median(new - old for new, old in pairs)
-    found["put_seconds"] = median(lambda: ray.put(run.agent.weights()), 100)
-    # What the learner itself does for a chunk: ask for it, and take it when it is there.
+    costs["policy_seconds"] = statistics.median(new - old for new, old in pairs)
+    costs["put_seconds"] = median(lambda: ray.put(run.agent.weights()), 100)
+    # The learner's own work for a chunk: request it, and receive it.
     weights = ray.put(run.agent.weights())
     began = time.perf_counter()
     refs = [actor.play.remote(Request(0, number, 0, 25), weights) for _ in range(40)]
@@ -136,22 +136,22 @@ def measure_model() -> Any:
     for ref in refs:
         ray.wait([ref])
         ray.get(ref)
-    found["ask_seconds"] = (asking + time.perf_counter() - began) / len(refs)
+    costs["ask_seconds"] = (asking + time.perf_counter() - began) / len(refs)
     began = time.perf_counter()
     for t in range(25):
         store([(0, chunk)], t, memory)
-    found["store_seconds"] = (time.perf_counter() - began) / 25
+    costs["store_seconds"] = (time.perf_counter() - began) / 25
     run.agent.train(memory, 50)
-    found["update_seconds"] = median(lambda: run.agent.train(memory, 2), 200) / 2
+    costs["update_seconds"] = median(lambda: run.agent.train(memory, 2), 200) / 2
     run.close()
-    print({name: float(f"{np.float64(value):.3g}") for name, value in found.items()}, flush=True)
-    return found
+    print({name: float(f"{np.float64(value):.3g}") for name, value in costs.items()}, flush=True)
+    return costs
 
 
 def predicted(model: dict[str, float], count: int, step: float, updates: float) -> float:
-    """Steps per second of so many collectors, each with one environment of `step` seconds.
+    """Steps per second of `count` collectors, each with one environment of `step` seconds.
 
-    The collectors' own pace, or the learner's: storing, updates, and a policy for each chunk.
+    Either the collectors are the limit, or the learner, which stores, updates and sends policies.
     """
     each = min(25, max(1, round(1 / step)))  # steps of a chunk, at the default staleness
     play = step + (model["request_seconds"] + model["policy_seconds"]) / each / 2  # two in flight
@@ -171,7 +171,7 @@ def measure_nodes(model: dict[str, float]) -> Any:
     for _ in range(3):
         cluster.add_node(num_cpus=16)
     cluster.wait_for_nodes()
-    found = []
+    points = []
     cases = [(1, 100, 0.25), (4, 100, 0.25), (16, 100, 0.25), (48, 100, 0.25)]
     for count, milliseconds, updates in [*cases, (2, 10, 1.0), (16, 10, 1.0)]:
         knobs = {"collectors": count, "updates_per_step": updates, "ray": cluster.address}
@@ -183,13 +183,13 @@ def measure_nodes(model: dict[str, float]) -> Any:
         contestant.close()
         rate = predicted(model, count, milliseconds / 1000 + 0.0005, updates)
         case = {"collectors": count, "milliseconds": milliseconds, "updates_per_step": updates}
-        found.append(case | {"measured": contestant.rates[0], "predicted": rate})
+        points.append(case | {"measured": contestant.rates[0], "predicted": rate})
         print(f"  {case}: {contestant.rates[0]:.1f}, predicted {rate:.1f}", flush=True)
     cluster.shutdown()
-    return found
+    return points
 
 
-def draw(found: dict[str, Any]) -> None:
+def draw(results: dict[str, Any]) -> None:
     """Steps per second for 1 to 1,000 collectors."""
     from matplotlib.figure import Figure
 
@@ -197,10 +197,10 @@ def draw(found: dict[str, Any]) -> None:
     axes = figure.add_subplot()
     counts = [round(10 ** (k / 20)) for k in range(61)]
     for step, updates in ((0.01, 1), (0.01, 0.1), (0.1, 0.25), (0.1, 0.02)):
-        rates = [predicted(found["model"], n, step, updates) for n in counts]
+        rates = [predicted(results["model"], n, step, updates) for n in counts]
         label = f"{step * 1000:g} ms per step, {updates:g} updates per step"
         axes.plot(counts, rates, lw=2, label=label)
-    x, y = zip(*((point["collectors"], point["measured"]) for point in found["nodes"]))
+    x, y = zip(*((point["collectors"], point["measured"]) for point in results["nodes"]))
     axes.plot(x, y, "k.", ms=9, label="measured")
     axes.set(xscale="log", yscale="log", xlabel="collectors", ylabel="environment steps per second")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
@@ -212,20 +212,20 @@ def draw(found: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Measure, keep, draw."""
+    """Measure, store the results, and draw them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="slow,cheetah,model,nodes")
     parser.add_argument("--draw", action="store_true")
-    asked = parser.parse_args()
-    found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    for part in [] if asked.draw else asked.only.split(","):
+    arguments = parser.parse_args()
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    for part in [] if arguments.draw else arguments.only.split(","):
         print(part, flush=True)
         work: Any = {"slow": measure_slow, "cheetah": measure_cheetah, "model": measure_model}
-        work = work.get(part) or (lambda: measure_nodes(found["model"]))
-        found[part] = work()
-        RESULTS.write_text(json.dumps(found, indent=1) + "\n")
-    if "model" in found and "nodes" in found:
-        draw(found)
+        work = work.get(part) or (lambda: measure_nodes(results["model"]))
+        results[part] = work()
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    if "model" in results and "nodes" in results:
+        draw(results)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A pendulum whose simulator takes its time: importing this registers it with Gymnasium."""
+"""A pendulum with a slow simulator. Importing this module registers it with Gymnasium."""
 
 import time
 from functools import partial
@@ -8,7 +8,7 @@ import gymnasium
 
 
 class Slow(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Every step takes so many milliseconds more, asleep, as if another machine computed it."""
+    """Every step sleeps for some milliseconds, as if another machine computed it."""
 
     def __init__(self, milliseconds: float) -> None:
         super().__init__(gymnasium.make("Pendulum-v1"))

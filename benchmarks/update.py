@@ -1,4 +1,4 @@
-"""How fast one update is, beside plain PyTorch and the limit of the machine.
+"""How fast one update is, compared with plain PyTorch and the limit of the machine.
 
     python benchmarks/update.py [--quick] [--json] [--state N --action N --hidden N --batch N]
     python benchmarks/update.py --against OTHER/src [--n-step N] ...
@@ -6,10 +6,10 @@
 By default the work is HalfCheetah-v5's: 17 state and 6 action dimensions, hidden 256-256,
 batch 256, float32, the actor at every second update. The contestants take turns in one
 process, many short rounds each, and the median round counts: machines are shared and noisy,
-and a ratio of neighbours survives that. The last line of --json is one object, in updates per
-second:
+but noise hits neighbouring rounds alike, so ratios are stable. The last line of --json is one
+object, in updates per second:
 
-    limit            what the matrix products alone allow at the rate of sgemm, all cores
+    limit            the matrix products alone, at the rate of sgemm, all cores
     limit_1_thread   the same on one core
     plain_pytorch    as the author of TD3 wrote it: autograd, Adam, a loop for Polyak
     reference        t3d.T3D, with PyTorch's threads
@@ -53,7 +53,7 @@ def flops(state: int, action: int, hidden: int, batch: int) -> float:
     """Floating-point operations of one update's matrix products, the actor's counted at half."""
     actor = state * hidden + hidden**2 + hidden * action
     critic = (state + action) * hidden + hidden**2 + hidden
-    inner = hidden**2 + hidden  # what a gradient passes through on its way to the first layer
+    inner = hidden**2 + hidden  # layers that a gradient passes through to the first one
     targets = actor + 2 * critic
     critics = 2 * (critic + critic + inner)
     through = critic + inner + hidden * action  # of the first twin, forth and back to the action
@@ -62,7 +62,7 @@ def flops(state: int, action: int, hidden: int, batch: int) -> float:
 
 
 def per_second(work: Callable[[], object], seconds: float) -> float:
-    """How often `work` is done in a second, over some seconds."""
+    """The rate of `work` over some seconds."""
     began = time.perf_counter()
     count = 0
     while time.perf_counter() - began < seconds:
@@ -72,7 +72,7 @@ def per_second(work: Callable[[], object], seconds: float) -> float:
 
 
 def products_per_second(threads: int, seconds: float) -> float:
-    """The rate of sgemm: NumPy's product of two squares, in each of so many threads."""
+    """The rate of sgemm: NumPy's product of two square matrices, in each of `threads` threads."""
     draw = np.random.default_rng(0)
 
     def alone(_: int) -> float:
@@ -86,7 +86,7 @@ def products_per_second(threads: int, seconds: float) -> float:
 def contestants(
     state: int, action: int, hidden: int, batch: int, rows: int
 ) -> dict[str, Callable[[float], float]]:
-    """Who takes turns: each is given some seconds, and gives its updates per second."""
+    """The contestants: functions that work for some seconds and return updates per second."""
     memory = filled_memory(rows, state, action)
     plain = PlainTD3(state, action, hidden, batch, rows)
     done = 1 - memory.done[:, None]
@@ -121,7 +121,7 @@ def measure(turns: dict[str, Callable[[float], float]], rounds: int) -> dict[str
 
 
 def compare(sources: list[Path], sizes: list[int], rounds: int) -> None:
-    """Have two source trees take turns, and print how many times faster the first is."""
+    """Let two source trees take turns, and print how many times faster the first is."""
     script = Path(__file__).with_name("rounds.py")
     processes = [
         subprocess.Popen(
@@ -166,21 +166,25 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=100_000, help="transitions in the memory")
     parser.add_argument("--against", type=Path, help="another source tree, to compare with")
     parser.add_argument("--n-step", type=int, default=1, help="length of returns, with --against")
-    asked = parser.parse_args()
-    sizes = [asked.state, asked.action, asked.hidden, asked.batch, asked.rows]
-    if asked.against:
+    arguments = parser.parse_args()
+    sizes = [arguments.state, arguments.action, arguments.hidden, arguments.batch, arguments.rows]
+    if arguments.against:
         here = Path(__file__).parents[1] / "src"
-        compare([here, asked.against], [*sizes, asked.n_step], rounds=20 if asked.quick else 100)
+        compare(
+            [here, arguments.against],
+            [*sizes, arguments.n_step],
+            rounds=20 if arguments.quick else 100,
+        )
         return
     turns = contestants(*sizes)
-    rates = measure(turns, rounds=6 if asked.quick else 25)
+    rates = measure(turns, rounds=6 if arguments.quick else 25)
     print(f"{cores()} cores, updates per second:")
     for name, rate in rates.items():
         limit = rates["limit_1_thread" if name.endswith("1_thread") else "limit"]
         plain = rate / rates["plain_pytorch"]
         share = f"{rate / limit:5.2f} of the limit"
         print(f"  {name:<16}{rate:8.0f}   {share}   {plain:5.2f} x plain PyTorch")
-    if asked.json:
+    if arguments.json:
         print(json.dumps({name: round(rate, 1) for name, rate in rates.items()}))
 
 

@@ -14,10 +14,10 @@ def called_different(envs: int, seeds: int, pairs: int = 400) -> tuple[float, fl
     by_interval = by_both = 0
     for _ in range(pairs):
         one, other = stream.standard_normal((2, envs, seeds))
-        taken = [statistics.draw(stream, list(group)) for group in (one, other)]
+        draws = [statistics.draw(stream, list(group)) for group in (one, other)]
         resampled = statistics.improvement(
-            [runs[rows] for runs, rows in zip(one, taken[0])],
-            [runs[rows] for runs, rows in zip(other, taken[1])],
+            [runs[rows] for runs, rows in zip(one, draws[0])],
+            [runs[rows] for runs, rows in zip(other, draws[1])],
         )
         low, high = np.percentile(resampled, [2.5, 97.5])
         different = not low <= 0.5 <= high

@@ -13,7 +13,7 @@ from t3d import T3D, Config, ReplayBuffer
 
 
 def main(steps: int = 10_000, seed: int = 0) -> list[float]:
-    """Train for so many steps; returns the return of every episode."""
+    """Train for `steps` steps; returns the return of every episode."""
     env = gym.make("Pendulum-v1")
     low, high = env.action_space.low, env.action_space.high  # type: ignore[attr-defined]
     config = Config(seed=seed, hidden=(64, 64), batch_size=128, learning_rate=1e-3, tau=0.01)

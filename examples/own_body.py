@@ -1,10 +1,10 @@
-"""A network body of your own: layers with shortcuts.
+"""A network body of your own: layers with skip connections.
 
     python examples/own_body.py
     cd examples && t3d train Pendulum-v1 --body own_body:residual
 
-A body takes the sizes from the input to the output, the random stream to start from, and the
-precision; it returns any module. The actor and both critics are built with it.
+A body takes the layer sizes from input to output, the random stream for the initial weights, and
+the precision; it returns a module. The actor and both critics are built with it.
 """
 
 import itertools
@@ -19,7 +19,7 @@ from t3d.learn.networks import linear
 
 
 class Residual(nn.Module):
-    """One hidden layer, to whose output its input is added where the sizes are equal."""
+    """One hidden layer, with a skip connection where input and output have the same size."""
 
     def __init__(self, layer: nn.Linear) -> None:
         """Wrap a layer."""
@@ -27,14 +27,14 @@ class Residual(nn.Module):
         self.layer = layer
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """ReLU of the layer, and the shortcut."""
+        """ReLU of the layer, plus the input."""
         outputs = torch.relu(self.layer(inputs))
         return outputs + inputs if outputs.shape == inputs.shape else outputs
 
 
 def residual(sizes: tuple[int, ...], stream: np.random.Generator, dtype: torch.dtype) -> nn.Module:
-    """Hidden layers with shortcuts, and a linear layer at the end."""
-    # `linear` draws from the run's own stream: the seed decides, and a run can be repeated.
+    """Hidden layers with skip connections, and a linear layer at the end."""
+    # `linear` draws the initial weights from the run's stream, so that the seed decides them.
     hidden = [Residual(linear(*pair, stream, dtype)) for pair in itertools.pairwise(sizes[:-1])]
     return nn.Sequential(*hidden, linear(sizes[-2], sizes[-1], stream, dtype))
 

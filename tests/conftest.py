@@ -8,5 +8,5 @@ pytest_plugins = ["helpers.browsing"]
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
-    """Tests run side by side; PyTorch's threads would only fight over the cores."""
+    """Tests run in parallel; PyTorch's threads would only compete for the cores."""
     torch.set_num_threads(1)

@@ -34,8 +34,9 @@ def test_train_leaves_what_the_command_leaves_and_returns_the_best_agent(
     assert {"score.json", "curve.png", "curve.svg", "report.html", "tensorboard"} <= names
     assert not {"episode.mp4", "episode.gif"} & names
     assert capsys.readouterr().out == ""
-    *_, last = RunFolder(run).metrics("evaluation")
-    assert agent.updates == max(0, last["best_step"] - 20)
+    *_, last = RunFolder(run).records(t3d.Evaluation)
+    assert last.best_step is not None
+    assert agent.updates == max(0, last.best_step - 20)
     assert read_json(run / "score.json")["returns"] == t3d.evaluate(run).returns
 
 
@@ -58,7 +59,7 @@ def test_train_says_where_everything_is(tmp_path: Path, capsys: pytest.CaptureFi
         assert (run / name).stat().st_size > 0
 
 
-def test_without_matplotlib_a_run_is_trained_and_the_missing_extra_is_said(
+def test_without_matplotlib_a_run_is_trained_and_the_missing_extra_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     real = builtins.__import__
@@ -101,6 +102,27 @@ def test_a_run_that_is_stopped_before_any_evaluation_returns_its_last_agent(
     assert not (tmp_path / "run" / "score.json").exists()
 
 
+def test_a_run_whose_scoring_was_interrupted_is_scored_by_a_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("t3d.run.finish.evaluate", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            tiny(run)
+    digest = t3d.inspect(run)["digest"]
+    t3d.resume(run, quiet=True)
+    assert (run / "score.json").exists()
+    assert (run / "report.html").exists()
+    assert t3d.inspect(run)["digest"] == digest
+    with pytest.raises(t3d.BadInput, match="is finished at step 60"):
+        t3d.resume(run, quiet=True)
+
+
 def test_a_callable_that_cannot_be_imported_is_trained_scored_and_resumed(tmp_path: Path) -> None:
     def local() -> broken_envs.Calm:
         return broken_envs.Calm()
@@ -122,3 +144,16 @@ def test_misspelt_knobs_of_train_are_refused() -> None:
 def test_the_config_is_frozen() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         t3d.Config().tau = 1.0  # type: ignore[misc]
+
+
+def test_an_agent_class_that_cannot_be_imported_is_trained_scored_and_resumed(
+    tmp_path: Path,
+) -> None:
+    class Careful(t3d.T3D):
+        pass
+
+    run = tmp_path / "run"
+    assert type(tiny(run, agent=Careful)) is Careful
+    assert (run / "score.json").exists()
+    assert type(t3d.resume(run, steps=70, agent=Careful, quiet=True)) is Careful
+    assert t3d.inspect(run)["step"] == 70

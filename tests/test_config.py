@@ -64,7 +64,7 @@ def test_every_knob_has_a_scope_and_help_that_names_its_choices() -> None:
     assert range_in_words(by_name["env"]) == ""
 
 
-def test_knobs_are_found_by_scope() -> None:
+def test_knobs_can_be_listed_by_scope() -> None:
     assert knobs_of("memory") == {"capacity"}
     assert {"threads", "device", "log_every"} <= knobs_of("machine", "records")
     assert "tau" not in knobs_of("machine", "records")
@@ -113,8 +113,8 @@ def test_a_preset_file_survives_being_written_and_read(tmp_path: Path) -> None:
     written = Preset('a "quoted" \\ reason,\nover lines: äöü \x7f \x01 😀', knobs, "Hopper-v5")
     path = tmp_path / "mine.toml"
     path.write_text(to_toml(written), "utf-8")
-    found = read(str(path))
-    assert (found.why, found.env) == (written.why, "Hopper-v5")
+    preset = read(str(path))
+    assert (preset.why, preset.env) == (written.why, "Hopper-v5")
     expected = Config(env="Hopper-v5", **knobs)
     # What is recorded is the path as typed; its environment is for those who name none.
     assert resolve(None, str(path)) == (str(path), expected)

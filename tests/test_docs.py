@@ -29,10 +29,10 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md"))]
 
 
 def section(step: int) -> str:
-    """What the page says about a step, its heading included."""
-    found = re.search(rf"^## Step {step}: .*?(?=^## )", PAGE.read_text("utf-8"), re.M | re.S)
-    assert found, f"{PAGE.name} has no '## Step {step}: ...'"
-    return found.group()
+    """The section of the page about a step, with its heading."""
+    match = re.search(rf"^## Step {step}: .*?(?=^## )", PAGE.read_text("utf-8"), re.M | re.S)
+    assert match, f"{PAGE.name} has no '## Step {step}: ...'"
+    return match.group()
 
 
 def anchors(page: Path) -> set[str]:
@@ -85,8 +85,8 @@ def test_the_pictures_are_what_the_script_draws(tmp_path: Path) -> None:
     assert sorted(path.name for path in (DOCS / "steps").iterdir()) == names
     for name in names:
         drawn = (tmp_path / name).read_text("utf-8")
-        kept = (DOCS / "steps" / name).read_text("utf-8")
-        assert drawn == kept, f"docs/steps/{name} is stale: run python docs/draw_steps.py"
+        committed = (DOCS / "steps" / name).read_text("utf-8")
+        assert drawn == committed, f"docs/steps/{name} is stale: run python docs/draw_steps.py"
         picture = ElementTree.fromstring(drawn)
         assert picture.get("role") == "img"
         for part in ("title", "desc"):

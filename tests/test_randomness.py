@@ -29,7 +29,7 @@ def test_reset_seeds_differ_by_run_environment_and_episode() -> None:
     assert all(0 <= seed < 2**32 for seed in seeds)
 
 
-def test_a_stream_goes_on_from_its_saved_state() -> None:
+def test_a_stream_resumes_from_its_saved_state() -> None:
     stream = generator(0, "smoothing")
     stream.standard_normal(7, np.float32)
     stream.integers(10, size=3, dtype=np.uint32)  # leaves half a word in the generator

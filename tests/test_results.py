@@ -1,4 +1,4 @@
-"""The published figures are those of the kept curves, and their commands give the runs again."""
+"""The published figures are those of the stored curves; their commands reproduce the runs."""
 
 import importlib
 import json
@@ -21,7 +21,7 @@ from t3d.study.evaluations import Curve
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks/results"
-KEPT = sorted(
+STORED = sorted(
     path
     for group in ("campaign", "ablation", "settings")
     for path in (RESULTS / group).glob("*.json")
@@ -47,8 +47,8 @@ def measures(monkeypatch: pytest.MonkeyPatch) -> Any:
     return importlib.import_module("measures")
 
 
-@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
-def test_the_command_of_a_kept_run_gives_its_config(path: Path) -> None:
+@pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
+def test_the_command_of_a_stored_run_gives_its_config(path: Path) -> None:
     run = json.loads(path.read_text())
     assert typed(run["command"]) == Config.from_dict(run["config"])
 
@@ -67,11 +67,11 @@ def test_a_config_is_what_its_command_gives(config: Config) -> None:
     assert typed(train_command(config)) == config
 
 
-def test_the_page_and_the_packaged_curves_are_of_the_kept_ones(script: dict[str, Any]) -> None:
+def test_the_page_and_the_packaged_curves_match_the_stored_runs(script: dict[str, Any]) -> None:
     stale = "run python benchmarks/draw_results.py"
     assert script["page"]() == (ROOT / "docs/results.md").read_text(), stale
     assert script["readme"]() == (ROOT / "README.md").read_text(), stale
-    assert script["known"]() == (ROOT / "src/t3d/study/curves.json").read_text(), stale
+    assert script["known_runs"]() == (ROOT / "src/t3d/study/curves.json").read_text(), stale
 
 
 def test_a_result_without_a_place_in_the_template_is_named(
@@ -95,7 +95,7 @@ def test_a_run_counts_by_its_last_tenth(measures: Any) -> None:
 
 def test_only_groups_that_do_not_overlap_are_significantly_different(measures: Any) -> None:
     low, high = np.arange(5.0), np.arange(10.0, 15.0)
-    # Two of the 252 splits of ten runs put the means as far apart.
+    # In two of the 252 splits of ten runs the means differ as much.
     assert measures.p_value(low, high) == pytest.approx(2 / 252)
     assert measures.verdict(low, high, ("one", "other")) == "p = 0.008: other is higher"
     assert measures.verdict(high, low, ("one", "other")) == "p = 0.008: one is higher"
@@ -103,7 +103,7 @@ def test_only_groups_that_do_not_overlap_are_significantly_different(measures: A
     assert "too few for a test" in measures.verdict(low[:2], high[:2], ("one", "other"))
 
 
-def test_a_run_that_was_made_again_elsewhere_is_compared_with_the_kept_one(
+def test_a_run_repeated_elsewhere_is_compared_with_the_stored_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
@@ -114,20 +114,20 @@ def test_a_run_that_was_made_again_elsewhere_is_compared_with_the_kept_one(
     for run in (first, second):
         t3d.train("Pendulum-v1", run=run, engine="fused", quiet=True, **TINY)
     keep_score(RunFolder.open(first), t3d.evaluate(first, episodes=1))
-    (kept,) = results.add("campaign", first)
-    # On the processor that the kept one was made on, the digest says it, and no row is for it.
+    (stored,) = results.add("campaign", first)
+    # On the same processor the digest decides, so there is no row for it.
     with pytest.raises(t3d.T3DError, match="expected another processor"):
         results.again(second)
     monkeypatch.setattr(results, "processor", lambda: "another")
-    with pytest.raises(t3d.T3DError, match="is the kept run itself"):
+    with pytest.raises(t3d.T3DError, match="is the stored run itself"):
         results.again(first)
     results.again(second)
-    # An evaluation of the kept one that is another, and one that only it has.
-    there = read_json(kept)
+    # Change one evaluation of the stored run, and add one that only it has.
+    there = read_json(stored)
     there["evaluations"]["mean"][1] += 0.5
     for values in there["evaluations"].values():
         values.append(90)
-    kept.write_text(json.dumps(there))
+    stored.write_text(json.dumps(there))
     monkeypatch.setattr(results, "processor", lambda: "a third")
     results.again(second)
     same, other = read_json(tmp_path / "again.json")[::-1]
@@ -135,8 +135,8 @@ def test_a_run_that_was_made_again_elsewhere_is_compared_with_the_kept_one(
     assert (same["apart"], same["digest"]) == (0, True)
     assert (other["again"], other["same"], other["evaluations"]) == ("a third", 2, 3)
     assert (other["apart"], other["step"]) == (0.5, 60)
-    # A kept run is not replaced by a shorter one.
+    # A stored run is not replaced by a shorter one.
     there["config"]["steps"] = 90
-    kept.write_text(json.dumps(there))
+    stored.write_text(json.dumps(there))
     with pytest.raises(t3d.T3DError, match="has more steps than"):
         results.add("campaign", first)

@@ -12,18 +12,18 @@ METHODS = {"torch.load", "np.load", "numpy.load", "pickle.loads", "pd.read_pickl
 
 
 def offences(source: str) -> list[str]:
-    found = []
+    names = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            found += [a.name for a in node.names if a.name.split(".")[0] in MODULES]
+            names += [a.name for a in node.names if a.name.split(".")[0] in MODULES]
         elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in MODULES:
-            found.append(str(node.module))
+            names.append(str(node.module))
         elif isinstance(node, ast.Call):
             called = ast.unparse(node.func)
             if called in CALLS | METHODS:
-                found.append(called)
-            found += [k.arg for k in node.keywords if k.arg == "allow_pickle"]
-    return found
+                names.append(called)
+            names += [k.arg for k in node.keywords if k.arg == "allow_pickle"]
+    return names
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)

@@ -1,7 +1,7 @@
 """Every knob of T3D, once: its scope, default, help and range.
 
-The command line, the checks, the run folder and the docs all read this table. To add a knob,
-add a field here and use it; `tests/test_knobs.py` then asks for proof that it does something.
+The command line, the checks, the run folder, plots and searches all read this table. To add a
+knob, add a field here and use it; `tests/test_knobs.py` fails until a test proves its effect.
 """
 
 import dataclasses
@@ -14,29 +14,27 @@ from t3d.base.knobs import Span as Span
 from t3d.base.knobs import checked, knob
 from t3d.base.text import did_you_mean
 
-# What a knob changes. The help groups the knobs by this; plots and searches ask for it.
+# What a knob changes: the headings of the help, and how plots and searches choose knobs.
 SCOPES = {
     "task": "task",
     "playing": "playing and exploring",
-    "seeing": "seeing (observations with images)",
+    "images": "observations with images",
     "memory": "replay memory",
     "learning": "learning",
     "records": "evaluating and saving",
-    "machine": "where to compute (changes the speed, not the learning curve)",
+    "machine": "machine and speed",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """All settings of one training run. Frozen, and passed whole."""
+    """All settings of one training run. Frozen; passed around as one object."""
 
     env: str = knob("task", "Pendulum-v1", "a Gymnasium id, module:EnvId or module:callable")
     steps: int = knob(
         "task", 1_000_000, "environment steps to train for", minimum=1, maximum=10**12
     )
-    seed: int = knob(
-        "task", 0, "seed of every random number of the run", minimum=0, maximum=2**32 - 1
-    )
+    seed: int = knob("task", 0, "random seed of the run", minimum=0, maximum=2**32 - 1)
 
     num_envs: int = knob(
         "playing", 1, "environments that play in parallel", minimum=1, maximum=4096
@@ -58,39 +56,43 @@ class Config:
     ray: str = knob(
         "machine",
         "local",
-        "Ray cluster of the collectors: its address, auto, or local to start one here",
+        "Ray cluster for --collectors: its address, auto, or local to start one here",
     )
     collector_cpus: float = knob(
-        "machine", 1.0, "CPUs that each collector reserves on it", above=0, maximum=1024
+        "machine",
+        1.0,
+        "CPUs that each collector reserves on the Ray cluster",
+        above=0,
+        maximum=1024,
     )
     env_backend: Literal["inline", "processes", "envpool"] = knob(
         "machine",
         "inline",
-        "run environments inline (in this process), in processes (one each) or in envpool",
+        "where environments run: inline (in this process), processes (one each) or envpool",
     )
     env_deadline: float = knob(
         "machine",
         60.0,
-        "seconds after which a silent environment process counts as hung; 0 = never",
+        "seconds to wait for an environment process before it counts as hung; 0 = no limit",
         minimum=0,
         maximum=10**9,
     )
     env_restarts: int = knob(
         "machine",
         10,
-        "how often each environment process may be restarted after it died",
+        "how often each environment process may be restarted after it dies or hangs",
         minimum=0,
         maximum=10**9,
     )
     remake_envs: bool = knob(
         "playing",
         False,
-        "create the environment again for every episode, if episodes influence later ones",
+        "make a new environment for every episode, if the old one carries state over",
     )
     action_repeat: int = knob(
         "task",
         1,
-        "play each action this many times; together they count as one step",
+        "play each action this many times; the repeats count as one step",
         minimum=1,
         maximum=1000,
     )
@@ -123,74 +125,88 @@ class Config:
         search=Span(0.03, 0.5, log=True),
     )
     exploration_final: tuple[float, ...] = knob(
-        "playing", (0.1,), "the std that --exploration-steps leads to", minimum=0, maximum=10
+        "playing",
+        (0.1,),
+        "std of the exploration noise after --exploration-steps",
+        minimum=0,
+        maximum=10,
     )
     exploration_steps: int = knob(
         "playing",
         0,
-        "steps over which the std moves linearly to --exploration-final; 0 = it stays",
+        "steps over which the std changes linearly to --exploration-final; 0 = constant std",
         minimum=0,
         maximum=10**12,
     )
     exploration_pull: float = knob(
         "playing",
         0.15,
-        "pull of ou noise towards 0: the fraction of it that each step removes",
+        "mean reversion of ou noise (theta): the fraction that each step removes",
         above=0,
         maximum=1,
     )
 
-    pixels: bool = knob("task", False, "learn from rendered images instead of the state")
-    grey: bool = knob("seeing", False, "convert images to greyscale")
+    pixels: bool = knob(
+        "task", False, "observe rendered images instead of the environment's observations"
+    )
+    grey: bool = knob("images", False, "convert images to greyscale")
     image_size: int = knob(
-        "seeing",
+        "images",
         0,
-        "resize images to this many pixels a side; 0 = leave them",
+        "resize images to this many pixels per side; 0 = keep their size",
         minimum=0,
         maximum=4096,
     )
     frame_stack: int = knob(
-        "seeing", 1, "recent images stacked into one observation", minimum=1, maximum=32
+        "images", 1, "recent images stacked into one observation", minimum=1, maximum=32
     )
     image_shift: int = knob(
-        "seeing",
+        "images",
         4,
-        "pixels by which images are randomly shifted when learning (as in DrQ); 0 = off",
+        "shift images at random by up to this many pixels when learning, as in DrQ; 0 = off",
         minimum=0,
         maximum=64,
     )
     image_channels: int = knob(
-        "seeing", 32, "channels of each layer of the image encoder", minimum=1, maximum=4096
+        "images", 32, "channels of each layer of the image encoder", minimum=1, maximum=4096
     )
     features: int = knob(
-        "seeing", 50, "size of the image encoder's output", minimum=1, maximum=65_536
+        "images", 50, "size of the image encoder's output", minimum=1, maximum=65_536
     )
 
     capacity: int = knob(
-        "memory", 1_000_000, "transitions that the replay memory holds", minimum=1, maximum=10**9
+        "memory",
+        1_000_000,
+        "maximum number of transitions in the replay memory",
+        minimum=1,
+        maximum=10**9,
     )
     replay_on_disk: bool = knob(
-        "machine", False, "keep the observations of the replay memory in a file, not in RAM"
+        "machine", False, "keep the observations of the replay memory in a file instead of RAM"
     )
 
     agent: str = knob(
-        "learning", "t3d", "the agent: t3d, or module:Class, a subclass of t3d.Agent of your own"
+        "learning", "t3d", "the agent: t3d, or module:Class for your own subclass of t3d.Agent"
     )
     body: str = knob(
         "learning",
         "mlp",
-        "layers of each network: mlp, layer_norm (with LayerNorm), or module:callable",
+        "layers of each network: mlp, layer_norm, or module:callable for your own",
     )
     normalize_observations: bool = knob(
         "learning", False, "normalise observations by their running mean and std"
     )
     reward_scale: float = knob(
-        "learning", 1.0, "factor on rewards when learning", above=0, maximum=10**6
+        "learning",
+        1.0,
+        "multiply rewards by this when learning; reported returns are unscaled",
+        above=0,
+        maximum=10**6,
     )
     train_after: Literal["step", "episode"] = knob(
         "learning",
         "step",
-        "when to learn: step (after each), or episode (after each, all updates at once)",
+        "learn after each step, or after each episode (all its updates at once)",
     )
     updates_per_step: float = knob(
         "learning",
@@ -238,7 +254,7 @@ class Config:
     tau: float = knob(
         "learning",
         0.005,
-        "weight of the networks in each target update; 1 = copy them",
+        "step size of the target networks (Polyak averaging); 1 = copy the networks",
         above=0,
         maximum=1,
         search=Span(0.001, 0.08, log=True),
@@ -255,7 +271,7 @@ class Config:
     noise_clip: float = knob(
         "learning",
         0.5,
-        "limit of the noise on target actions, in the same unit",
+        "limit of the noise on target actions; 1 = half the action range",
         minimum=0,
         maximum=10,
         search=Span(0.1, 1.0),
@@ -296,7 +312,7 @@ class Config:
     keep_checkpoints: int = knob(
         "records",
         2,
-        "how many of the newest checkpoints to keep, at least 2",
+        "how many checkpoints to keep, the newest; at least 2",
         minimum=2,
         maximum=10**6,
     )
@@ -304,19 +320,19 @@ class Config:
     engine: Literal["auto", "reference", "fused"] = knob(
         "machine",
         "auto",
-        "reference (PyTorch, made to be read), fused (compiled for the CPU, faster)"
-        " or auto: fused where it can run",
+        "reference (readable PyTorch), fused (compiled for the CPU, faster)"
+        " or auto (fused where it can run)",
     )
     device: str = knob("machine", "cpu", "PyTorch device: cpu, cuda, cuda:1, mps ...")
     threads: int = knob(
         "machine",
         0,
-        "CPU threads of an update; 0 = find the fastest number",
+        "CPU threads of an update; 0 = measure which number is fastest",
         minimum=0,
         maximum=1024,
     )
     overlap: bool = knob(
-        "machine", False, "play a step while the updates of the last one run, for slow environments"
+        "machine", False, "play the next step while the updates run; for slow environments"
     )
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What can be typed, and what is said of what cannot."""
+"""What can be typed, and the errors for what cannot."""
 
 import shlex
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 
 from t3d.base.knobs import flag
 from t3d.cli.knobs import FIRST, read_knobs
-from t3d.cli.options import Argument, Command, Option, UsageError, one_of, parse, read, whole
+from t3d.cli.options import Argument, Command, Option, UsageError, one_of, parse, read, whole_number
 from t3d.config import SCOPES, Config, knob_types
 from t3d.presets import PRESETS, resolve
 
@@ -18,7 +18,7 @@ COMMAND = Command(
     {
         "options": [
             Option("oven", "which oven", "left", "NAME", one_of("left", "right")),
-            Option("for_minutes", "how long", 40, "N", whole),
+            Option("for_minutes", "how long", 40, "N", whole_number),
             Option("glaze", "glaze them", True),
             Option("layers", "fillings", (), "NAME", many=True),
             Option("note", "a note; again for more", (), "TEXT", repeated=True),
@@ -62,7 +62,10 @@ def test_options_can_be_typed_in_any_order(line: str, expected: dict[str, Any]) 
         ("a --oven", "--oven needs a value: --oven NAME (t3d bake --help)"),
         ("a --oven --glaze", "--oven needs a value: --oven NAME (t3d bake --help)"),
         ("a --oven rigth", "--oven is 'rigth'; expected one of: left, right; did you mean 'right'"),
-        ("a --for-minutes 1.5", "--for-minutes is '1.5'; expected a whole number (t3d bake --help"),
+        (
+            "a --for-minutes 1.5",
+            "--for-minutes is '1.5'; expected a whole number (t3d bake --help",
+        ),
         ("a --for-minutes=", "--for-minutes is ''; expected a whole number"),
         ("a --glaze=yes", "--glaze takes no value; type --glaze or --no-glaze"),
         ("a --no-glaze=1", "--glaze takes no value; type --glaze or --no-glaze"),
@@ -104,10 +107,10 @@ def test_the_same_typed_knobs_give_the_same_config_with_any_preset() -> None:
         "seed": 1000,
     }
     for preset in PRESETS:
-        found = read_knobs("train", "", [], ["Ant-v5", "--preset", preset, *typed.split()])
+        parsed = read_knobs("train", "", [], ["Ant-v5", "--preset", preset, *typed.split()])
         base = resolve("Ant-v5", preset)[1]
-        assert (found.preset, found.config) == (preset, Config(**(vars(base) | expected)))
-        assert found.knobs == {"env", *expected}
+        assert (parsed.preset, parsed.config) == (preset, Config(**(vars(base) | expected)))
+        assert parsed.knobs == {"env", *expected}
 
 
 @pytest.mark.parametrize("knob", sorted(set(knob_types) - {"env"}))
@@ -145,9 +148,9 @@ def test_all_help_explains_every_knob_under_its_scope(
     columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    said = page(["--help-all"], capsys)
-    assert max(map(len, said.splitlines())) <= columns
-    sections = dict(zip(SCOPES, said.split("\n\n")[-len(SCOPES) :], strict=True))
+    help_text = page(["--help-all"], capsys)
+    assert max(map(len, help_text.splitlines())) <= columns
+    sections = dict(zip(SCOPES, help_text.split("\n\n")[-len(SCOPES) :], strict=True))
     for name, field in Config.__dataclass_fields__.items():
         if name != "env":
             words = " ".join(sections[field.metadata["scope"]].split())
@@ -162,11 +165,11 @@ def test_help_explains_the_first_knobs_and_names_the_others(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    said = page(["Pendulum-v1", "--help"], capsys)
-    assert "In brackets: the defaults of preset Pendulum-v1." in " ".join(said.split())
-    assert "  --hidden N ...             units of each hidden layer [64 64]\n" in said
-    assert len(said.splitlines()) < 48  # a screen
-    explained, _, named = said.partition("all other knobs")
+    text = page(["Pendulum-v1", "--help"], capsys)
+    assert "In brackets: the defaults of preset Pendulum-v1." in " ".join(text.split())
+    assert "  --hidden N ...             units of each hidden layer [64 64]\n" in text
+    assert len(text.splitlines()) < 48  # a screen
+    explained, _, named = text.partition("all other knobs")
     for name in set(knob_types) - {"env"}:
         option = f" --{name.replace('_', '-')}"
         assert (f"{option} " in explained) == (name in FIRST)

@@ -1,7 +1,7 @@
-"""The rows of the scorecard: what can go wrong, made to go wrong.
+"""The rows of the scorecard: each provokes one kind of fault.
 
-Each row is a generator of cases, (what was done, what went wrong or ""), and takes how many of
-them are asked for. `make faults` runs all of each; the tests run a few.
+A row is a generator of cases, (what was done, what went wrong or ""), and takes their number.
+`make faults` runs all of each; the tests run a few.
 """
 
 import contextlib
@@ -114,8 +114,8 @@ def kills(count: int, folder: Path) -> Iterator[Case]:
         env, knobs = VARIANTS[which]
         knobs = TINY | LONGER | knobs
         if which not in expected:
-            whole = trained(folder / f"whole-{which}", env, **knobs)
-            expected[which] = t3d.inspect(whole)["digest"]
+            uninterrupted = trained(folder / f"uninterrupted-{which}", env, **knobs)
+            expected[which] = t3d.inspect(uninterrupted)["digest"]
         run = folder / f"killed-{number}"
         killed = 0
         while True:
@@ -123,15 +123,15 @@ def kills(count: int, folder: Path) -> Iterator[Case]:
             words = ["resume", str(run), "--no-video"] if begun else command(env, knobs)
             trainer = process(words if begun else [*words, "--run", str(run)], folder)
             if killed == per_run:
-                _, said = trainer.communicate(timeout=600)
+                _, errors = trainer.communicate(timeout=600)
                 break
             kill_at_some_moment(trainer, run, chance)
             killed += 1
             if trainer.returncode != -signal.SIGKILL:  # it was done already
-                said = ""
+                errors = ""
                 break
         digest = t3d.inspect(run)["digest"]
-        wrong = "" if digest == expected[which] else f"another digest than uninterrupted; {said}"
+        wrong = "" if digest == expected[which] else f"another digest than uninterrupted; {errors}"
         for kill in range(killed):
             yield f"{env} {knobs['engine']} run {number}, kill {kill}", wrong
         shutil.rmtree(run)
@@ -143,8 +143,8 @@ def kill_at_some_moment(trainer: "subprocess.Popen[str]", run: Path, chance: ran
 
     def written() -> tuple[int, int] | None:
         with contextlib.suppress(OSError):
-            found = metrics.stat()
-            return found.st_size, found.st_mtime_ns
+            status = metrics.stat()
+            return status.st_size, status.st_mtime_ns
         return None
 
     before = written()
@@ -176,22 +176,22 @@ def opened(path: Path) -> Run:
 
 
 def break_off(at: int, how: Callable[[], None], half: bool) -> Callable[[], int]:
-    """Do `how` at a certain call to the system; returns what counts them."""
+    """Do `how` at a certain system call; returns the function that counts the calls."""
     count = 0
 
     def spoil(name: str) -> None:
         real: Any = getattr(os, name)
 
-        def spoiled(*given: Any, **named: Any) -> Any:
+        def spoiled(*arguments: Any, **named: Any) -> Any:
             nonlocal count
             count += 1
             if count == at + 1:
                 if name == "write" and half:
-                    real(given[0], given[1][: len(given[1]) // 2])
+                    real(arguments[0], arguments[1][: len(arguments[1]) // 2])
                 elif half:
-                    real(*given, **named)
+                    real(*arguments, **named)
                 how()
-            return real(*given, **named)
+            return real(*arguments, **named)
 
         setattr(os, name, spoiled)
 
@@ -235,11 +235,11 @@ def calls_of_a_save(run: Run, folder: Path) -> int:
 
 def state_after(path: Path) -> str:
     """What is wrong with the checkpoints that a broken save has left."""
-    whole = checkpoint.newest_valid(RunFolder(path))
-    if whole is None or whole.manifest["step"] not in (40, 60):
-        return "no whole checkpoint of step 40 or 60"
-    if whole.damaged:
-        return f"a half of a checkpoint is in the way: {whole.damaged}"
+    newest = checkpoint.newest_valid(RunFolder(path))
+    if newest is None or newest.manifest["step"] not in (40, 60):
+        return "no valid checkpoint of step 40 or 60"
+    if newest.damaged:
+        return f"a half of a checkpoint is in the way: {newest.damaged}"
     return ""
 
 
@@ -340,10 +340,10 @@ def damaged(run: Path, newest: Path, name: str, content: bytes | None) -> str:
     else:
         file.write_bytes(content)
     try:
-        whole = checkpoint.newest_valid(RunFolder(run))
-        if whole is None or whole.manifest["step"] != 40:
+        valid = checkpoint.newest_valid(RunFolder(run))
+        if valid is None or valid.manifest["step"] != 40:
             return "not detected"
-        return "" if name in whole.damaged[newest] else f"not named: {whole.damaged[newest]}"
+        return "" if name in valid.damaged[newest] else f"not named: {valid.damaged[newest]}"
     finally:
         file.unlink(missing_ok=True)
         if before is not None:
@@ -375,22 +375,22 @@ def hostile_files(mark: Path, agent: bytes) -> dict[str, tuple[str, Any]]:
     stored = io.BytesIO()
     torch.save({"actor": Bomb(mark)}, stored)
     length = int.from_bytes(agent[:8], "little")
-    said = json.loads(agent[8 : 8 + length])
-    about = json.loads(said["__metadata__"]["t3d"])
+    header = json.loads(agent[8 : 8 + length])
+    about = json.loads(header["__metadata__"]["t3d"])
 
     def lying(**changes: Any) -> bytes:
         metadata = {"t3d": json.dumps(about | changes)}
-        return tensors(said | {"__metadata__": metadata}, agent[8 + length :])
+        return tensors(header | {"__metadata__": metadata}, agent[8 + length :])
 
     wide = about["config"] | {"hidden": [65_536] * 8}
     huge = {"a": {"dtype": "F32", "shape": [2**40], "data_offsets": [0, 2**42]}}
     negative = {"a": {"dtype": "F32", "shape": [-1, -4], "data_offsets": [0, 16]}}
     twice = b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},' * 2
     newest = "checkpoints/step-000000000060"
-    found: dict[str, tuple[str, Any]] = {}
+    files: dict[str, tuple[str, Any]] = {}
     for name in ("agent", "best", "collector", "memory-rows-0000000000"):
-        found[f"a pickle as {name}"] = (f"{newest}/{name}.safetensors", bomb)
-    found |= {
+        files[f"a pickle as {name}"] = (f"{newest}/{name}.safetensors", bomb)
+    files |= {
         "a pickle as the best agent": ("best.safetensors", bomb),
         "a pickle as the manifest": (f"{newest}/manifest.json", bomb),
         "a pickle as the config": ("config.json", bomb),
@@ -414,16 +414,16 @@ def hostile_files(mark: Path, agent: bytes) -> dict[str, tuple[str, Any]]:
         "a best agent that never speaks": ("best.safetensors", os.mkfifo),
         "a folder as the best agent": ("best.safetensors", os.mkdir),
     }
-    return found
+    return files
 
 
 def outside(path: Path) -> None:
     """A manifest, well sealed, that names a file above its folder."""
-    whole = checkpoint.manifest_of(path.parent / "good")
+    manifest = checkpoint.manifest_of(path.parent / "good")
     secret = path.parents[3] / "secret.safetensors"
     secret.write_bytes(b"secret")
-    whole["files"]["../../../secret.safetensors"] = whole["files"]["agent.safetensors"]
-    path.write_bytes(checkpoint._sealed(whole))
+    manifest["files"]["../../../secret.safetensors"] = manifest["files"]["agent.safetensors"]
+    path.write_bytes(checkpoint._sealed(manifest))
 
 
 def link(path: Path) -> None:
@@ -502,22 +502,22 @@ def bad_configs(count: int, folder: Path) -> Iterator[Case]:
     texts = texts[:: max(1, 2 * len(texts) // count)]
     for text in texts + drawn_configs(good, count - len(texts)):
         file.write_text(text)
-        said = io.StringIO()
-        with contextlib.redirect_stderr(said):
+        stderr = io.StringIO()
+        with contextlib.redirect_stderr(stderr):
             code = main(["resume", str(run), "--steps", "90"])
-        lines = said.getvalue().splitlines()
+        lines = stderr.getvalue().splitlines()
         right = code == 2 and len(lines) == 1 and "Traceback" not in lines[0]
-        yield f"config {text[-60:]!r}", "" if right else f"exit {code}: {said.getvalue()}"
+        yield f"config {text[-60:]!r}", "" if right else f"exit {code}: {stderr.getvalue()}"
 
 
 def drawn_configs(good: dict[str, Any], count: int) -> list[str]:
-    """Some configs that Hypothesis breaks: any JSON for any knob, and other knobs beside them."""
+    """Some configs that Hypothesis breaks: any JSON for any knob, and unknown knobs."""
     values = st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
         lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     )
     knobs = st.sampled_from(sorted(good)) | st.text()
-    found: list[str] = []
+    refused: list[str] = []
 
     @settings(max_examples=3 * count, database=None, derandomize=True, deadline=None)
     @given(st.dictionaries(knobs, values, min_size=1))
@@ -525,10 +525,10 @@ def drawn_configs(good: dict[str, Any], count: int) -> list[str]:
         try:
             t3d.Config.from_dict(good | changes)
         except t3d.T3DError:
-            found.append(json.dumps(good | changes))
+            refused.append(json.dumps(good | changes))
 
     draw()
-    return found[:count]
+    return refused[:count]
 
 
 # R7: environments that break the rules.
@@ -550,8 +550,8 @@ def broken_environments(count: int, folder: Path) -> Iterator[Case]:
         except t3d.T3DError as error:
             named = kind.__name__ in str(error) and "\n" not in str(error)
             wrong = "" if named else f"not named, or not in one line: {error}"
-        whole = checkpoint.newest_valid(RunFolder(run)) if run.exists() else None
-        for file in whole.path.glob("memory-*") if whole else ():
+        newest = checkpoint.newest_valid(RunFolder(run)) if run.exists() else None
+        for file in newest.path.glob("memory-*") if newest else ():
             if not all(np.isfinite(array).all() for array in load_file(file).values()):
                 wrong = "something that is not finite was stored"
         yield kind.__name__, wrong
@@ -742,12 +742,12 @@ def two_trainers(count: int, folder: Path) -> Iterator[Case]:
         time.sleep(0.01)
     for number in range(count):
         second = process(["resume", str(run)], folder)
-        _, said = second.communicate(timeout=300)
-        right = second.returncode == 2 and f"in use by process {first.pid}" in said
-        yield f"second trainer {number}", "" if right else f"exit {second.returncode}: {said}"
+        _, errors = second.communicate(timeout=300)
+        right = second.returncode == 2 and f"in use by process {first.pid}" in errors
+        yield f"second trainer {number}", "" if right else f"exit {second.returncode}: {errors}"
     first.terminate()
     first.communicate(timeout=300)
-    yield "the first goes on", "" if first.returncode == 143 else f"exit {first.returncode}"
+    yield "the first continues", "" if first.returncode == 143 else f"exit {first.returncode}"
 
 
 ROWS = {

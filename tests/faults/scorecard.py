@@ -1,4 +1,4 @@
-"""Everything that can go wrong, made to go wrong: python tests/faults/scorecard.py [ROW ...]."""
+"""Provoke every fault and print the scorecard: python tests/faults/scorecard.py [ROW ...]."""
 
 import sys
 import tempfile

@@ -258,7 +258,7 @@ class Stuck(Calm):
 
 
 class MadeOnce(Calm):
-    """Can be made one single time: it touches the file that MADE_ONCE names."""
+    """Can be created only once: it creates the file that MADE_ONCE names."""
 
     def __init__(self) -> None:
         Path(os.environ["MADE_ONCE"]).touch(exist_ok=False)

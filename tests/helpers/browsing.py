@@ -23,32 +23,32 @@ def browser() -> Iterator[Browser]:
 
 
 class Opened:
-    """A page in the browser, which must not complain, and must not ask for anything."""
+    """A page in the browser, which must have no errors and must not load anything else."""
 
     def __init__(self, page: Page, address: str) -> None:
         self.page, self.trouble = page, []  # type: Page, list[str]
-        page.on("console", lambda said: self.trouble.append(said.text))
+        page.on("console", lambda message: self.trouble.append(message.text))
         page.on("pageerror", lambda error: self.trouble.append(str(error)))
-        page.on("request", self._asked)
+        page.on("request", self._check_request)
         page.goto(address)
 
-    def _asked(self, request: Any) -> None:
+    def _check_request(self, request: Any) -> None:
         if not request.url.startswith(("file:", "data:", "http://127.0.0.1:")):
             self.trouble.append(f"asks for {request.url}")
 
     def overflow(self) -> int:
         """Pixels that stick out to the right."""
-        found: int = self.page.evaluate("document.documentElement.scrollWidth - innerWidth")
-        return found
+        pixels: int = self.page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        return pixels
 
     def data(self) -> Any:
-        """What the page was given."""
+        """The data in the page."""
         return self.page.evaluate("JSON.parse(document.getElementById('data').textContent)")
 
 
 @pytest.fixture
 def open_page(browser: Browser) -> Iterator[Any]:
-    """Opens a file or an address; what goes wrong in it fails the test at the end."""
+    """Opens a file or an address; errors in the page fail the test at its end."""
     pages: list[Opened] = []
 
     def opened(where: Path | str, width: int = 1440, **options: Any) -> Opened:

@@ -26,7 +26,7 @@ Network = list[Layer]  # with a ReLU between each two layers
 
 
 def forward(network: Network, x: Array) -> tuple[Array, list[Array]]:
-    """The network's output for a batch of rows, and the input that each layer was given."""
+    """The network's output for a batch of rows, and the input of each layer."""
     inputs: list[Array] = []
     for layer in network:
         if inputs:
@@ -36,21 +36,21 @@ def forward(network: Network, x: Array) -> tuple[Array, list[Array]]:
     return x, inputs
 
 
-def backward(network: Network, inputs: list[Array], grad: Array) -> tuple[Network, Array]:
+def backward(network: Network, inputs: list[Array], gradient: Array) -> tuple[Network, Array]:
     """The chain rule, from the last layer to the first.
 
-    `grad` is d loss / d output, one row per row of the batch. Returns d loss / d each weight
+    `gradient` is d loss / d output, one row per row of the batch. Returns d loss / d each weight
     and bias, and d loss / d the network's input.
     """
     gradients = []
     for number in reversed(range(len(network))):
         x = inputs[number]
         # output[i] = sum_j weight[i, j] x[j] + bias[i], and the rows of the batch add up.
-        gradients.append(Layer(weight=grad.T @ x, bias=grad.sum(axis=0)))
-        grad = grad @ network[number].weight
+        gradients.append(Layer(weight=gradient.T @ x, bias=gradient.sum(axis=0)))
+        gradient = gradient @ network[number].weight
         if number > 0:
-            grad = grad * (x > 0)  # x came out of a ReLU, which is flat where it gives 0
-    return gradients[::-1], grad
+            gradient = gradient * (x > 0)  # x came out of a ReLU, which is flat where it gives 0
+    return gradients[::-1], gradient
 
 
 class Adam:
@@ -118,7 +118,7 @@ class NumpyTD3:
         rows, state_dim = state.shape
         self.updates += 1
 
-        # The target of both critics: clipped double Q-learning with a smoothed action.
+        # The target: clipped double Q-learning with a smoothed action.
         next_action, _, _ = self.act(self.actor_target, next_state)
         clipped = np.clip(
             self.knobs.policy_noise * noise, -self.knobs.noise_clip, self.knobs.noise_clip
@@ -142,15 +142,15 @@ class NumpyTD3:
         if self.updates % self.knobs.policy_freq != 0:
             return measured
 
-        # The actor: loss = - sum of Q1 / rows. Its gradient runs back through the critic, which
-        # stays as it is, to the action, and from there through the actor.
+        # The actor: loss = - sum of Q1 / rows. Its gradient flows back through the critic,
+        # which does not change, to the action, and from there through the actor.
         action, actor_inputs, squashed = self.act(self.actor, state)
         Q, critic_inputs = self.judge(self.twins[0], state, action)
         measured["actor_loss"] = -float(np.mean(Q))
-        _, grad = backward(self.twins[0], critic_inputs, np.full((rows, 1), -1 / rows))
-        grad = grad[:, state_dim:] / self.half_range  # normalised -> action, in its units
-        grad = grad * self.half_range * (1 - squashed**2)  # action -> before the tanh
-        gradients, _ = backward(self.actor, actor_inputs, grad)
+        _, gradient = backward(self.twins[0], critic_inputs, np.full((rows, 1), -1 / rows))
+        gradient = gradient[:, state_dim:] / self.half_range  # normalised -> action, in its units
+        gradient = gradient * self.half_range * (1 - squashed**2)  # action -> before the tanh
+        gradients, _ = backward(self.actor, actor_inputs, gradient)
         self.actor_adam.descend(gradients)
 
         targets = [self.actor_target, *self.twin_targets]

@@ -1,6 +1,6 @@
-"""Environments that keep the rules, and yet are trouble.
+"""Environments that follow the rules and still cause trouble.
 
-Of some, one is unlike the others, in whatever process it is made.
+In some, one instance differs from the others, whichever process creates it.
 """
 
 import itertools
@@ -15,7 +15,7 @@ from helpers.broken_envs import Calm
 
 
 def _number(folder: str) -> int:
-    """How many were made before this one."""
+    """The number of instances before this one."""
     for number in itertools.count():
         try:
             os.close(os.open(Path(folder) / str(number), os.O_CREAT | os.O_EXCL))
@@ -26,12 +26,12 @@ def _number(folder: str) -> int:
 
 
 def one_is_slow(folder: str) -> gym.Env[Any, Any]:
-    """A pendulum; the second that is made is ten times as slow as the others."""
+    """A pendulum; the second instance is ten times as slow as the others."""
     return _Slow(0.01 if _number(folder) == 1 else 0.001)
 
 
 def one_breaks(folder: str) -> gym.Env[Any, Any]:
-    """A pendulum; the second that is made breaks at its 31st step."""
+    """A pendulum; the second instance breaks at its 31st step."""
     return _Breaks() if _number(folder) == 1 else gym.make("Pendulum-v1")
 
 
@@ -58,7 +58,7 @@ class _Breaks(gym.Wrapper[Any, Any, Any, Any]):
 
 
 class HugeReward(Calm):
-    """Finite, as the rules want it, and too much for any critic."""
+    """A reward that is finite, as the rules demand, but too large for any critic."""
 
     def step(self, action: Any) -> Any:
         observation, _, *rest = super().step(action)

@@ -99,7 +99,7 @@ def resumed(path: Path, env: EnvSource | None = None, **changed: Any) -> list[st
         return run.notes
 
 
-def whole_state(run: str | Path) -> dict[str, np.ndarray[Any, Any]]:
+def saved_arrays(run: str | Path) -> dict[str, np.ndarray[Any, Any]]:
     """Every array of a run's newest checkpoint."""
     newest = RunFolder.open(run).newest_checkpoint()
     assert newest is not None
@@ -118,12 +118,17 @@ def metrics_without_time(run: str | Path) -> list[dict[str, Any]]:
 
 def same_bits(one: str | Path, other: str | Path) -> bool:
     """Whether two runs ended in the same state, bit for bit."""
-    mine, theirs = whole_state(one), whole_state(other)
+    mine, theirs = saved_arrays(one), saved_arrays(other)
     bits = [
         {name: (array.dtype, array.shape, array.tobytes()) for name, array in state.items()}
         for state in (mine, theirs)
     ]
     return bits[0] == bits[1]
+
+
+def same_bits_and_records(one: str | Path, other: str | Path) -> bool:
+    """Whether two runs ended in the same state, and wrote the same records."""
+    return same_bits(one, other) and metrics_without_time(one) == metrics_without_time(other)
 
 
 def read_json(path: Path) -> Any:

@@ -27,6 +27,6 @@ def test_the_encoder_sees_all_frames_of_each_image() -> None:
 def test_an_image_is_halved_until_it_is_small(side: int, convolutions: int) -> None:
     layout = Layout(0, (Image(3, side, side),))
     encoder = Encoder(layout, 8, 50, np.random.default_rng(0))
-    found = [layer for layer in encoder.modules() if isinstance(layer, nn.Conv2d)]
-    assert len(found) == convolutions
+    layers = [layer for layer in encoder.modules() if isinstance(layer, nn.Conv2d)]
+    assert len(layers) == convolutions
     assert encoder(image_states(2, layout)).shape == (2, 50)

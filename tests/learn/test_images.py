@@ -25,9 +25,9 @@ def test_the_fused_engine_says_that_it_does_not_see(
         t3d.train(seeing_envs.Camera, run=tmp_path / "run", engine="fused", **TINY)
     assert not (tmp_path / "run").exists()
     t3d.train(seeing_envs.Camera, run=tmp_path / "run", **(TINY | {"steps": 30}))
-    said = capsys.readouterr().out
-    assert "engine reference (fused has no convolutions for images)" in said
-    assert "the replay memory takes up to" in said
+    output = capsys.readouterr().out
+    assert "engine reference (fused has no convolutions for images)" in output
+    assert "the replay memory takes up to" in output
 
 
 SEEN = [
@@ -43,20 +43,20 @@ SEEN = [
 def test_a_resumed_run_ends_where_an_uninterrupted_one_ends(
     tmp_path: Path, env: Any, knobs: dict[str, Any]
 ) -> None:
-    asked = TINY | {"preset": "default", "features": 6, "quiet": True} | knobs
-    t3d.train(env, run=tmp_path / "whole", **(asked | {"steps": 70}))
-    t3d.train(env, run=tmp_path / "parts", **(asked | {"steps": 30}))
+    all_knobs = TINY | {"preset": "default", "features": 6, "quiet": True} | knobs
+    t3d.train(env, run=tmp_path / "uninterrupted", **(all_knobs | {"steps": 70}))
+    t3d.train(env, run=tmp_path / "parts", **(all_knobs | {"steps": 30}))
     t3d.resume(tmp_path / "parts", steps=70, quiet=True)
-    assert same_bits(tmp_path / "whole", tmp_path / "parts")
+    assert same_bits(tmp_path / "uninterrupted", tmp_path / "parts")
 
 
 @pytest.mark.parametrize(("env", "knobs"), SEEN[:2])
 def test_in_processes_of_their_own_environments_look_the_same(
     tmp_path: Path, env: Any, knobs: dict[str, Any]
 ) -> None:
-    asked = TINY | {"num_envs": 2, "features": 6, "quiet": True} | knobs
-    t3d.train(env, run=tmp_path / "here", **asked)
-    t3d.train(env, run=tmp_path / "there", env_backend="processes", **asked)
+    all_knobs = TINY | {"num_envs": 2, "features": 6, "quiet": True} | knobs
+    t3d.train(env, run=tmp_path / "here", **all_knobs)
+    t3d.train(env, run=tmp_path / "there", env_backend="processes", **all_knobs)
     assert same_bits(tmp_path / "here", tmp_path / "there")
 
 
@@ -79,5 +79,5 @@ def test_it_learns_to_move_what_it_sees(tmp_path: Path) -> None:
         eval_every=0,
         capacity=1000,
     )
-    last = list(t3d.run.folder.RunFolder(tmp_path / "run").metrics("evaluation"))[-1]
-    assert last["mean"] > 6.5  # of 8 at most
+    last = list(t3d.run.folder.RunFolder(tmp_path / "run").records(t3d.Evaluation))[-1]
+    assert last.mean > 6.5  # the maximum is 8

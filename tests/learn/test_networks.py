@@ -64,7 +64,7 @@ def test_the_hidden_layers_are_those_of_the_config(hidden: tuple[int, ...]) -> N
 
 
 def by_hand(body: nn.Module, inputs: np.ndarray[Any, Any], norm: bool) -> np.ndarray[Any, Any]:
-    """Linear layers with ReLU between, in NumPy; with LayerNorm before each ReLU if asked for."""
+    """Linear layers with ReLU between, in NumPy; optionally with LayerNorm before each ReLU."""
     weights = [value.detach().double().numpy() for value in body.state_dict().values()]
     step = 4 if norm else 2
     for i in range(0, len(weights) - 2, step):
@@ -240,7 +240,7 @@ def test_units_make_no_difference_to_the_critic() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_all_tensors_have_the_precision_asked_for(dtype: torch.dtype) -> None:
+def test_all_tensors_have_the_chosen_precision(dtype: torch.dtype) -> None:
     built = T3D(4, LOW, HIGH, Config(hidden=(5,)), dtype=dtype)
     for module in (built.actor, built.critic, built.actor_target, built.critic_target):
         tensors = [*module.parameters(), *module.buffers()]

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import t3d
-from helpers.runs import TINY, same_bits, whole_state
+from helpers.runs import TINY, same_bits, saved_arrays
 from t3d.learn.normalize import Normalizer
 
 numbers = st.floats(-1e3, 1e3, width=32)
@@ -50,14 +50,14 @@ def test_a_number_that_never_changes_is_seen_as_zero() -> None:
 
 
 def normalised(path: Path, **knobs: Any) -> t3d.Agent:
-    asked = TINY | {"normalize_observations": True} | knobs
-    return t3d.train("Hopper-v5", run=path, quiet=True, preset="default", **asked)
+    all_knobs = TINY | {"normalize_observations": True} | knobs
+    return t3d.train("Hopper-v5", run=path, quiet=True, preset="default", **all_knobs)
 
 
 def test_the_memory_keeps_states_as_they_came(tmp_path: Path) -> None:
     normalised(tmp_path / "one", random_steps=60)
     normalised(tmp_path / "other", random_steps=60, normalize_observations=False)
-    one, other = whole_state(tmp_path / "one"), whole_state(tmp_path / "other")
+    one, other = saved_arrays(tmp_path / "one"), saved_arrays(tmp_path / "other")
     name = "memory-rows-0000000000.state"
     assert np.array_equal(one[name], other[name])
     # What was seen is what was stored: all but the first state of the first episode.
@@ -81,10 +81,10 @@ def test_the_statistics_go_with_the_agent_and_stand_still_when_it_is_evaluated(
 def test_resumed_runs_have_seen_the_same(tmp_path: Path) -> None:
     for engine in ("fused", "reference"):
         knobs = {"engine": engine, "n_step": 3, "reward_scale": 0.1, "num_envs": 2}
-        normalised(tmp_path / f"{engine}-whole", steps=90, **knobs)
+        normalised(tmp_path / f"{engine}-uninterrupted", steps=90, **knobs)
         normalised(tmp_path / f"{engine}-parts", steps=48, **knobs)
         t3d.resume(tmp_path / f"{engine}-parts", steps=90, quiet=True)
-        assert same_bits(tmp_path / f"{engine}-whole", tmp_path / f"{engine}-parts")
+        assert same_bits(tmp_path / f"{engine}-uninterrupted", tmp_path / f"{engine}-parts")
 
 
 def test_an_agent_that_knows_nothing_is_loaded_as_that() -> None:

@@ -39,7 +39,7 @@ def rewrite(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("done", [0, 3, 4])
-def test_a_loaded_agent_goes_on_bit_for_bit_like_the_one_saved(
+def test_a_loaded_agent_continues_bit_for_bit_like_the_saved_one(
     buffer: ReplayBuffer, tmp_path: Path, dtype: torch.dtype, done: int
 ) -> None:
     learner = agent(dtype, seed=4)
@@ -59,9 +59,9 @@ def test_a_loaded_agent_goes_on_bit_for_bit_like_the_one_saved(
 def test_a_state_dict_is_a_copy(buffer: ReplayBuffer) -> None:
     learner = agent()
     state = learner.state_dict()
-    kept = {key: value.clone() for key, value in state.items()}
+    copy = {key: value.clone() for key, value in state.items()}
     learner.train(buffer, 2)
-    assert changed(kept, state) == set()
+    assert changed(copy, state) == set()
     before = learner.state_dict()
     learner.load_state_dict(state)
     state["actor.layers.0.weight"].zero_()
@@ -143,13 +143,13 @@ class Bomb:
 def test_a_file_that_is_no_agent_is_refused_in_one_line(tmp_path: Path, content: str) -> None:
     path, fuse = tmp_path / "agent.safetensors", tmp_path / "fuse"
     agent().save(path)
-    whole = path.read_bytes()
+    valid = path.read_bytes()
     path.unlink()
     contents = {
         "empty": b"",
         "garbage": bytes(range(256)) * 20,
         "pickle": pickle.dumps(Bomb(fuse)),
-        "cut short": whole[:-1],
+        "cut short": valid[:-1],
     }
     if content in contents:
         path.write_bytes(contents[content])

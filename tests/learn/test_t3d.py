@@ -106,7 +106,7 @@ def test_actor_and_targets_move_only_at_every_policy_freq_th_update(
 
 
 @pytest.mark.parametrize(("policy_freq", "done"), [(2, 1), (2, 3), (3, 2), (3, 5)])
-def test_the_delay_goes_on_where_it_was_saved(
+def test_the_delay_resumes_where_it_was_saved(
     buffer: ReplayBuffer, tmp_path: Path, policy_freq: int, done: int
 ) -> None:
     learner = agent(policy_freq=policy_freq)
@@ -295,7 +295,7 @@ def test_td_errors_are_those_of_the_worse_twin_in_each_row() -> None:
     assert learner.td_errors.tolist() == [3.0, 3.0]
 
 
-def test_the_rows_of_a_batch_are_kept_for_whoever_asks(buffer: ReplayBuffer) -> None:
+def test_the_agent_remembers_the_rows_of_its_last_batch(buffer: ReplayBuffer) -> None:
     learner = agent()
     learner.train(buffer, 1)
     last = learner.last_batch(buffer)

@@ -1,4 +1,4 @@
-"""Environments small enough to know the answer, learned by the whole machinery."""
+"""Environments small enough to know the answer, learned by a complete run."""
 
 from pathlib import Path
 from typing import Any
@@ -115,10 +115,10 @@ def test_a_later_reward_is_discounted_once(tmp_path: Path) -> None:
     agent = learned(TwoSteps, tmp_path, discount=0.7)
     assert q_values(agent, 1) == pytest.approx([1, 1], abs=0.03)
     assert q_values(agent, 0) == pytest.approx([0.7, 0.7], abs=0.03)
-    *_, last = RunFolder(tmp_path / "run").metrics("evaluation")
-    assert last["true_Q"] == pytest.approx(0.7)
-    assert last["cut_off"] == 0  # it terminated
-    assert last["estimated_Q"] == pytest.approx(0.7, abs=0.03)
+    *_, last = RunFolder(tmp_path / "run").records(t3d.Evaluation)
+    assert last.true_Q == pytest.approx(0.7)
+    assert last.cut_off == 0  # it terminated
+    assert last.estimated_Q == pytest.approx(0.7, abs=0.03)
 
 
 def test_termination_and_truncation_are_worth_different_values(tmp_path: Path) -> None:

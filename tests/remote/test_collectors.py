@@ -27,6 +27,7 @@ from t3d.remote.collectors import Collectors
 from t3d.remote.messages import Started
 from t3d.run.folder import RunFolder
 from t3d.run.loop import Run
+from t3d.run.records import CollectorChange, Episode, Evaluation, Training
 
 # One cluster for all of this file, in one process.
 pytestmark = [
@@ -149,8 +150,8 @@ def test_nothing_is_older_than_staleness_allows(tmp_path: Path, at: str) -> None
         received = collectors_of(run).exchange.received
         assert received.sum() == run.collector.steps >= 2000
         assert received.max() > received.min()  # the others did not wait for it at every step
-    oldest = [record["staleness_max"] for record in RunFolder(tmp_path / "run").metrics("train")]
-    assert 8 <= max(oldest) <= 8 * 4
+    measures = [record.measures for record in RunFolder(tmp_path / "run").records(Training)]
+    assert 8 <= max(each["staleness_max"] or 0 for each in measures) <= 8 * 4
 
 
 def pids(collectors: Collectors) -> list[int]:
@@ -188,16 +189,16 @@ def test_a_killed_collector_and_a_killed_node_cost_no_more_than_their_episodes(
         assert (np.diff(counts.steps) <= 1).all()
         assert run.progress.best_mean is not None
         assert run.progress.best_mean > -300
-    events = list(RunFolder(tmp_path / "run").metrics("collectors"))
-    dead = [record for record in events if "was lost" in record["why"]]
-    assert dead[0]["collector"] == 0
-    assert any(record["collector"] == 0 and record["why"] == "is back" for record in events)
-    assert min(record["playing"] for record in dead) <= 4
+    events = list(RunFolder(tmp_path / "run").records(CollectorChange))
+    dead = [record for record in events if "was lost" in record.why]
+    assert dead[0].collector == 0
+    assert any(record.collector == 0 and record.why == "is back" for record in events)
+    assert any(record.playing is not None and record.playing <= 4 for record in dead)
     assert len(dead) >= 3  # one, and those of the node
     # No episode of a dead collector is counted twice or joined with the next.
-    episodes = list(RunFolder(tmp_path / "run").metrics("episode"))
-    assert len({(r["env"], r["episode"]) for r in episodes}) == len(episodes)
-    assert all(r["length"] == 200 for r in episodes)
+    episodes = list(RunFolder(tmp_path / "run").records(Episode))
+    assert len({(r.env, r.episode) for r in episodes}) == len(episodes)
+    assert all(r.length == 200 for r in episodes)
     reasons = inspect(tmp_path / "run")["not_bit_exact"]
     assert reasons[0] == "collectors play at their own speed"
 
@@ -236,8 +237,8 @@ def test_an_evaluation_is_played_here_if_a_collector_dies_in_it(tmp_path: Path, 
         os.kill(pids(collectors_of(run))[1], signal.SIGKILL)
         run.evaluate()
         assert run.loop()
-    first, second, *_ = RunFolder(tmp_path / "run").metrics("evaluation")
-    assert first["returns"] == second["returns"]
+    first, second, *_ = RunFolder(tmp_path / "run").records(Evaluation)
+    assert first.returns == second.returns
 
 
 def test_steps_that_are_lost_on_the_way_are_noticed(tmp_path: Path, at: str) -> None:
@@ -254,8 +255,8 @@ def test_a_collector_that_hangs_is_restarted(tmp_path: Path, at: str) -> None:
         os.kill(pids(collectors_of(run))[1], signal.SIGSTOP)
         assert run.loop()
         assert collectors_of(run).exchange.received.sum() == run.collector.steps >= 3000
-    events = RunFolder(tmp_path / "run").metrics("collectors")
-    assert 1 in {record["collector"] for record in events}
+    events = RunFolder(tmp_path / "run").records(CollectorChange)
+    assert 1 in {record.collector for record in events}
 
 
 def test_a_killed_learner_resumes_with_new_collectors(tmp_path: Path, at: str) -> None:

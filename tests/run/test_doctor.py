@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from helpers import broken_envs, seeing_envs
+from helpers.commands import assert_refused
 from t3d import Config
 from t3d.cli.main import main
 from t3d.play.envs import EnvMaker
@@ -160,5 +161,4 @@ def test_the_command_tells_it_in_words_and_as_json(
 
 
 def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["doctor", "CartPole-v1"]) == 2
-    assert "has Discrete actions" in capsys.readouterr().err
+    assert_refused(["doctor", "CartPole-v1"], "has Discrete actions", capsys)

@@ -16,10 +16,10 @@ def test_the_best_agent_is_scored_on_test_episodes(tmp_path: Path) -> None:
     assert finished.score is not None
     assert finished.score.returns == score.returns
     assert (finished.files, finished.problems) == ({}, {})
-    kept = read_json(run / "score.json")
-    assert kept["returns"] == score.returns
-    *_, last = RunFolder(run).metrics("evaluation")
-    assert (kept["mean"], kept["episodes"], kept["step"]) == (score.mean, 10, last["best_step"])
+    stored = read_json(run / "score.json")
+    assert stored["returns"] == score.returns
+    *_, last = RunFolder(run).records(t3d.Evaluation)
+    assert (stored["mean"], stored["episodes"], stored["step"]) == (score.mean, 10, last.best_step)
 
 
 def test_a_picture_that_fails_is_a_problem_and_not_an_error(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from helpers.runs import (
     metrics_without_time,
     resumed,
     same_bits,
+    saved_arrays,
     trained,
-    whole_state,
 )
 from t3d.play.envs import EnvMaker
 from t3d.run.folder import RunFolder
@@ -37,7 +37,7 @@ def test_a_run_without_a_folder_computes_what_one_with_a_folder_does(tmp_path: P
     trained(tmp_path / "run")
     run = in_memory()
     assert run.records.lines == metrics_without_time(tmp_path / "run")
-    state = whole_state(tmp_path / "run")
+    state = saved_arrays(tmp_path / "run")
     for name, tensor in run.agent.state_dict().items():
         assert tensor.numpy().tobytes() == state[f"agent.{name}"].tobytes()
 
@@ -54,7 +54,7 @@ def test_updates_begin_after_the_random_steps_one_per_step() -> None:
 
 
 @pytest.mark.parametrize(("ratio", "expected"), [(0.1, 4), (0.3, 12), (2.0, 80), (0.0, 0)])
-def test_updates_per_step_is_kept_exactly(ratio: float, expected: int) -> None:
+def test_updates_per_step_holds_exactly(ratio: float, expected: int) -> None:
     assert in_memory(updates_per_step=ratio).agent.updates == expected
 
 
@@ -75,12 +75,12 @@ def test_many_environments_overshoot_by_less_than_one_round() -> None:
 
 def test_the_best_agent_is_the_one_of_the_best_evaluation(tmp_path: Path) -> None:
     run = trained(tmp_path / "run", steps=200, eval_every=20, learning_rate=0.1, seed=5)
-    evaluations = list(RunFolder(run).metrics("evaluation"))
-    means = [line["mean"] for line in evaluations]
+    evaluations = list(RunFolder(run).records(t3d.Evaluation))
+    means = [each.mean for each in evaluations]
     winner = evaluations[int(np.argmax(means))]
-    assert evaluations[-1]["best_mean"] == winner["mean"]
-    assert winner["mean"] > means[-1]  # else this test would show nothing
-    assert t3d.load(run).updates == max(0, winner["step"] - 20)
+    assert evaluations[-1].best_mean == winner.mean
+    assert winner.mean > means[-1]  # else this test would show nothing
+    assert t3d.load(run).updates == max(0, winner.step - 20)
     assert t3d.load(run, which="last").updates == 180
 
 
@@ -121,7 +121,7 @@ def test_a_broken_environment_loses_nothing_that_was_played(tmp_path: Path) -> N
     broken = r"step 2: observation\[0\] is nan.*saved at step 26, resume with: t3d resume"
     with pytest.raises(t3d.BrokenEnvironment, match=broken):
         trained(tmp_path / "run", BreaksLater)
-    state = whole_state(tmp_path / "run")
+    state = saved_arrays(tmp_path / "run")
     assert int(state["collector.steps"]) == 26
     assert all(np.isfinite(a).all() for a in state.values() if a.dtype.kind == "f")
 
@@ -131,7 +131,7 @@ def test_a_run_that_broke_resumes_to_the_same_end(tmp_path: Path) -> None:
 
     class BreaksOnce(broken_envs.Calm):
         def step(self, action: Any) -> Any:
-            if len(list(RunFolder(tmp_path / "run").metrics("train"))) == 4:
+            if len(list(RunFolder(tmp_path / "run").records(t3d.Training))) == 4:
                 raise OSError("the cable came loose")
             return super().step(action)
 
@@ -141,7 +141,7 @@ def test_a_run_that_broke_resumes_to_the_same_end(tmp_path: Path) -> None:
     assert same_bits(tmp_path / "uninterrupted", tmp_path / "run")
 
 
-def test_an_endless_episode_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_episode_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     class Endless(broken_envs.Calm):
         def step(self, action: Any) -> Any:
             return *super().step(action)[:3], False, {}

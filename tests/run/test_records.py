@@ -1,4 +1,5 @@
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 import t3d
 from helpers.runs import trained
 from t3d.run.folder import RunFolder
-from t3d.run.records import KINDS, MetricsFile, record_of
+from t3d.run.records import KINDS, MetricsFile, Record, of_kind, record_of
 
 GOLDEN = Path(__file__).parent / "golden"
 NOW = {"step": 40, "seconds": 1.5}
@@ -61,31 +62,91 @@ def test_the_records_of_a_folder_are_its_lines(tmp_path: Path) -> None:
         assert [record.to_json() for record in folder.records()] == list(folder.metrics())
 
 
+def test_a_run_writes_every_field(tmp_path: Path) -> None:
+    run = RunFolder(trained(tmp_path / "run"))
+    for line in run.metrics():
+        names = {field.name.removesuffix("_") for field in fields(KINDS[line["kind"]])}
+        missing = names - line.keys() - {"measures"}
+        # A saturation is measured once there are updates.
+        assert missing <= {"saturation"} if line["kind"] == "train" else not missing
+
+
+def test_the_records_of_one_kind_are_read_alone(tmp_path: Path) -> None:
+    lines = [LINES[0] | NOW, LINES[2] | NOW, {"kind": "episode", "step": 50}]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (evaluation,) = RunFolder(tmp_path).records(t3d.Evaluation)
+    assert evaluation.mean == -9.0
+    with pytest.raises(t3d.BadInput, match=r"line 3 is no record: it has no return"):
+        list(RunFolder(tmp_path).records(t3d.Episode))
+
+
 @pytest.mark.parametrize(
-    "changed",
+    ("changed", "why"),
     [
-        {"kind": "gossip"},
-        {"mean": None},
-        {"mean": "much"},
-        {"best_step": [1]},
-        {"returns": 3},
-        {"std": 1e999},
-        {"step": None},
+        ({"mean": None}, "its mean is None; expected a finite number"),
+        ({"mean": "much"}, "its mean is 'much'; expected a finite number"),
+        ({"best_step": [1]}, r"its best_step is \[1\]; expected a finite number"),
+        ({"best_step": 10**999}, r"its best_step is 10+\.\.\.0+; expected a finite number"),
+        ({"returns": 3}, "its returns is 3; expected finite numbers"),
+        ({"returns": [1, "x"]}, r"its returns is \[1, 'x'\]; expected finite numbers"),
+        ({"std": 1e999}, ""),
+        ({"step": None}, ""),
+        ({"kind": None}, ""),
+        ({"kind": "warning", "text": 3}, "its text is 3; expected a text"),
     ],
 )
-def test_a_line_that_is_no_record_is_named(tmp_path: Path, changed: dict[str, Any]) -> None:
-    good = {"kind": "evaluation", **LINES[2], **NOW}
+def test_a_line_that_is_no_record_is_named(
+    tmp_path: Path, changed: dict[str, Any], why: str
+) -> None:
+    good = LINES[2] | NOW
     lines = [json.dumps(line) + "\n" for line in (good, good | changed)]
     (tmp_path / "metrics.jsonl").write_text("".join(lines))
     records = RunFolder(tmp_path).records()
     assert next(records).step == 40
-    with pytest.raises(t3d.BadInput, match=r"metrics\.jsonl, line 2 is no record"):
+    with pytest.raises(t3d.BadInput, match=rf"metrics\.jsonl, line 2 is no record.*{why}$"):
         next(records)
 
 
-def test_a_missing_field_is_refused() -> None:
-    with pytest.raises(TypeError, match="best_step"):
-        record_of({name: v for name, v in (LINES[2] | NOW).items() if name != "best_step"})
+@pytest.mark.parametrize(
+    ("line", "key"),
+    [
+        ({"kind": "evaluation", "step": 1}, "mean"),
+        ({"kind": "episode", "step": 1}, "return"),
+        ({"kind": "train"}, "step"),
+    ],
+)
+def test_a_line_without_what_it_is_about_is_refused(line: dict[str, Any], key: str) -> None:
+    with pytest.raises(ValueError, match=f"^it has no {key}$"):
+        record_of(line)
+
+
+@pytest.mark.parametrize("line", LINES, ids=lambda line: line["kind"])
+def test_a_line_of_another_version_may_lack_fields_and_have_others(line: dict[str, Any]) -> None:
+    few: dict[str, Any] = {key: v for key, v in line.items() if key in ("kind", "mean", "return")}
+    record = record_of(few | {"step": 40, "a_new_field": "x"})
+    assert type(record) is KINDS[line["kind"]]
+    assert (record.step, record.seconds) == (40, 0.0)
+
+
+def test_a_missing_number_is_none_and_a_missing_list_is_empty() -> None:
+    record = record_of({"kind": "evaluation", "step": 40, "mean": 1})
+    assert isinstance(record, t3d.Evaluation)
+    assert (record.mean, record.std, record.best_step, record.returns) == (1.0, None, None, [])
+
+
+def test_a_kind_of_another_version_is_a_plain_record() -> None:
+    record = record_of({"kind": "gossip", "step": 7, "seconds": 2, "about": "you"})
+    assert record == Record(step=7, seconds=2.0)
+    assert of_kind(t3d.Evaluation, [record]) == []
+    assert of_kind(Record, [record]) == [record]
+
+
+def test_a_measure_that_is_no_number_is_none() -> None:
+    values = {"critic_loss": 1e999, "optimiser": "adam", "list": [1], "actor_loss": 2}
+    training = record_of({"kind": "train", **values, **NOW})
+    assert isinstance(training, t3d.Training)
+    nothing = {"critic_loss": None, "optimiser": None, "list": None}
+    assert training.measures == nothing | {"actor_loss": 2.0}
 
 
 def test_a_metrics_file_is_cut_where_a_checkpoint_was_taken(tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ import t3d
 from helpers import broken_envs
 from helpers.runs import (
     TINY,
-    metrics_without_time,
     needs_envpool,
     resumed,
     same_bits,
+    same_bits_and_records,
+    saved_arrays,
     trained,
-    whole_state,
 )
 from t3d.play.envs import EnvMaker
 from t3d.run.folder import RunFolder, versions
@@ -62,9 +62,9 @@ def test_an_environment_that_is_not_deterministic_begins_a_new_episode_and_a_not
     assert facts["not_bit_exact"] == [
         "at step 48 environment 0 is not deterministic: it begins a new episode"
     ]
-    lengths = [line["length"] for line in RunFolder(run).metrics("episode")]
+    lengths = [episode.length for episode in RunFolder(run).records(t3d.Episode)]
     assert lengths == [5] * 17  # the one that broke after 3 steps is nowhere counted
-    assert len(whole_state(run)["memory-rows-0000000000.reward"]) == 90
+    assert len(saved_arrays(run)["memory-rows-0000000000.reward"]) == 90
 
 
 def test_a_kill_between_checkpoints_loses_no_line_and_doubles_none(tmp_path: Path) -> None:
@@ -78,9 +78,7 @@ def test_a_kill_between_checkpoints_loses_no_line_and_doubles_none(tmp_path: Pat
     with folder.metrics_path.open("a") as lines:
         lines.write('{"kind": "train", "st')
     resumed(tmp_path / "killed")
-    both = tmp_path / "uninterrupted", tmp_path / "killed"
-    assert same_bits(*both)
-    assert metrics_without_time(both[0]) == metrics_without_time(both[1])
+    assert same_bits_and_records(tmp_path / "uninterrupted", tmp_path / "killed")
 
 
 def test_a_run_without_any_checkpoint_begins_again(tmp_path: Path) -> None:
@@ -103,25 +101,23 @@ def stopped(path: Path, stop: Any) -> Run:
 
 def test_an_evaluation_that_a_stop_breaks_off_is_played_again(tmp_path: Path) -> None:
     trained(tmp_path / "uninterrupted")
-    asked = iter(range(10**6))
+    calls = iter(range(10**6))
     # The loop asks once per round; an evaluation asks at each of its steps.
-    run = stopped(tmp_path / "run", lambda run: next(asked) > 50)
-    assert [r["step"] for r in RunFolder(tmp_path / "run").metrics("evaluation")] == [0]
+    run = stopped(tmp_path / "run", lambda run: next(calls) > 50)
+    assert [r.step for r in RunFolder(tmp_path / "run").records(t3d.Evaluation)] == [0]
     assert run.collector.steps == 30
     resumed(tmp_path / "run")
-    both = tmp_path / "uninterrupted", tmp_path / "run"
-    assert same_bits(*both)
-    assert metrics_without_time(both[0]) == metrics_without_time(both[1])
+    assert same_bits_and_records(tmp_path / "uninterrupted", tmp_path / "run")
 
 
 def test_a_run_stopped_in_its_last_evaluation_is_not_finished(tmp_path: Path) -> None:
     trained(tmp_path / "uninterrupted")
-    asked = 0
+    calls = 0
 
     def stop(run: Run) -> bool:
-        nonlocal asked
-        asked += run.collector.steps == 60
-        return asked > 5
+        nonlocal calls
+        calls += run.collector.steps == 60
+        return calls > 5
 
     stopped(tmp_path / "run", stop)
     assert not t3d.inspect(tmp_path / "run")["finished"]

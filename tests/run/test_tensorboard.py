@@ -13,7 +13,7 @@ from t3d.run.folder import RunFolder
 
 
 def records(path: Path, kind: str) -> list[dict[str, Any]]:
-    return list(RunFolder(path).metrics(kind))
+    return [line for line in RunFolder(path).metrics() if line["kind"] == kind]
 
 
 def test_events_match_the_metrics(tmp_path: Path) -> None:

@@ -183,6 +183,46 @@ def test_a_watcher_that_raises_at_the_end_keeps_nobody_else_from_ending() -> Non
     assert diary.calls[-1][0] == "end"
 
 
+def train_with(watchers: list[Watcher], path: Path | None = None) -> None:
+    with closing(start(path)) as run:
+        for watcher in watchers:
+            run.watchers.append(watcher)
+        run.loop()
+
+
+def test_a_watcher_that_raises_at_the_end_says_where_the_run_is(tmp_path: Path) -> None:
+    where = "; saved at step 60, resume with: t3d resume "
+    with pytest.raises(t3d.BrokenWatcher, match=rf"on_end\(\) raised ZeroDivisionError.*{where}"):
+        train_with([Careless("on_end")], tmp_path / "run")
+
+
+def test_a_watcher_that_raises_at_the_end_does_not_hide_why_the_run_ended() -> None:
+    with pytest.raises(t3d.BrokenWatcher) as failure:
+        train_with([Careless("on_end"), Careless("on_step")])
+    assert str(failure.value).startswith("watcher Careless, on_step() raised ZeroDivisionError")
+    (note,) = failure.value.__notes__
+    assert note.startswith("watcher Careless, on_end() raised ZeroDivisionError")
+
+
+NO_WATCHERS: dict[str, tuple[Any, str]] = {
+    "a class": ([Diary], r"a watcher is the class Diary; expected .*: create one: Diary\(\)"),
+    "a function": ([print], r"a watcher is a builtin_function_or_method; expected an object of"),
+    "none": (None, "watchers is a NoneType; expected a list of watchers"),
+    "one": (Diary(), "watchers is a Diary; expected a list of watchers"),
+}
+
+
+@pytest.mark.parametrize(("watchers", "message"), NO_WATCHERS.values(), ids=NO_WATCHERS)
+def test_what_is_no_watcher_is_refused_before_anything_is_written(
+    tmp_path: Path, watchers: Any, message: str
+) -> None:
+    with pytest.raises(t3d.BadInput, match=message):
+        t3d.train("Pendulum-v1", run=tmp_path / "run", watchers=watchers, quiet=True, **TINY)
+    assert not (tmp_path / "run").exists()
+    with closing(start()) as run, pytest.raises(t3d.BadInput, match="a watcher is"):
+        run.watchers.append(print)  # type: ignore[arg-type]
+
+
 def test_a_reason_that_is_no_text_is_refused() -> None:
     class SaysTrue(Watcher):
         def on_step(self, step: int) -> Any:
@@ -194,7 +234,7 @@ def test_a_reason_that_is_no_text_is_refused() -> None:
             run.loop()
 
 
-def test_an_agent_that_diverged_is_not_blamed_on_the_watcher_that_asked_for_it() -> None:
+def test_an_agent_that_diverged_is_not_blamed_on_the_watcher_that_uses_it() -> None:
     class Asks(Watcher):
         def on_step(self, step: int) -> None:
             raise t3d.Diverged("critic_loss is nan")  # as `run.agent` does
@@ -205,7 +245,7 @@ def test_an_agent_that_diverged_is_not_blamed_on_the_watcher_that_asked_for_it()
             run.loop()
 
 
-def test_names_choose_watchers_and_what_is_not_installed_is_said(
+def test_names_choose_watchers_and_a_missing_package_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert list(WATCHERS) == ["tensorboard"]

@@ -10,13 +10,13 @@ from PIL import Image
 from helpers.known_runs import KNOWN, STEPS, known_with, run_folder
 from t3d.cli.main import main
 from t3d.presets import resolve
-from t3d.run.folder import Record
+from t3d.run.records import Json
 from t3d.show.check import draw, lines
 from t3d.study.check import check
 from t3d.study.known import known_curves, known_for
 
 
-def result_of(tmp_path: Path, means: list[float], *more: Any, **knobs: Any) -> Record:
+def result_of(tmp_path: Path, means: list[float], *more: Any, **knobs: Any) -> Json:
     return check(run_folder(tmp_path / "run", means, *more, **knobs), KNOWN).result
 
 
@@ -96,9 +96,9 @@ def test_weak_evidence_is_called_so(tmp_path: Path) -> None:
 def test_small_returns_keep_their_digits(tmp_path: Path) -> None:
     small = {seed: [r / 100 for r in runs] for seed, runs in KNOWN["Hopper-v5"]["runs"].items()}
     run = run_folder(tmp_path / "run", [0.0, *[0.98] * 10])
-    said = lines(check(run, known_with(runs=small)).result)[0]
-    assert "Its score of 0.98 (" in said
-    assert "is within 0.90 to 1.10, the" in said
+    line = lines(check(run, known_with(runs=small)).result)[0]
+    assert "Its score of 0.98 (" in line
+    assert "is within 0.90 to 1.10, the" in line
 
 
 def test_the_picture_says_the_verdict_and_marks_what_is_outside(tmp_path: Path) -> None:
@@ -126,9 +126,9 @@ def test_a_real_run_is_checked_by_command(
     words += " --updates-per-step 0.1 --threads 1 --run run --no-video"
     assert main(words.split()) == 0
     count = len(known_for(resolve("Pendulum-v1")[1]).returns)
-    said = capsys.readouterr().out
-    assert "t3d check run " in said
-    assert f"is it normal? compared with {count} known runs" in said
+    output = capsys.readouterr().out
+    assert "t3d check run " in output
+    assert f"is it normal? compared with {count} known runs" in output
     code = main(["check", "run"])
     sentence, *rest = capsys.readouterr().out.splitlines()
     assert sentence.startswith("Pendulum-v1, seed 0, at step 5,000 of 5,000: ")
@@ -148,7 +148,7 @@ def test_a_real_run_is_checked_by_command(
     assert "cannot be written" in err
 
 
-def test_the_exit_code_is_1_below_and_the_command_for_fresh_seeds_is_given(
+def test_below_the_band_the_exit_code_is_1_and_the_command_for_new_seeds_is_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     entry = known_curves()["Pendulum-v1"]
@@ -156,11 +156,11 @@ def test_the_exit_code_is_1_below_and_the_command_for_fresh_seeds_is_given(
     run_folder(path, [-2000.0] * len(steps), at=steps, **(entry["config"] | {"seed": 3}))
     monkeypatch.setitem(sys.modules, "matplotlib", None)  # as if it were not installed
     assert main(["check", str(path)]) == 1
-    said = capsys.readouterr().out.splitlines()
-    assert ": below since step " in said[0]
-    assert said[1].startswith("- nothing in its files explains it")
-    assert said[2].startswith("  t3d train Pendulum-v1 ")
-    assert " --steps 100000 --seed 4 " in said[2]
-    assert said[2].endswith(" --seeds 5")
-    assert said[3:] == ["no picture: plots need an extra: pip install 't3d[plot]'"]
+    output = capsys.readouterr().out.splitlines()
+    assert ": below since step " in output[0]
+    assert output[1].startswith("- nothing in its files explains it")
+    assert output[2].startswith("  t3d train Pendulum-v1 ")
+    assert " --steps 100000 --seed 4 " in output[2]
+    assert output[2].endswith(" --seeds 5")
+    assert output[3:] == ["no picture: plots need an extra: pip install 't3d[plot]'"]
     assert not (path / "check.png").exists()

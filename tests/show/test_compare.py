@@ -27,27 +27,27 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def printed(found: dict[str, Any], terminal: bool = False) -> str:
+def printed(result: dict[str, Any], terminal: bool = False) -> str:
     console = Console(file=StringIO(), force_terminal=terminal, width=140)
-    comparison.show(found, console)
+    comparison.show(result, console)
     assert isinstance(console.file, StringIO)
     return console.file.getvalue()
 
 
 def test_the_table_is_plain_columns_or_a_rich_one(real: Path) -> None:
-    found = compare([str(real)])
-    assert found["steps"] == {"x": [0, 30, 60], "percent": False}
-    plain = printed(found).splitlines()
+    result = compare([str(real)])
+    assert result["steps"] == {"x": [0, 30, 60], "percent": False}
+    plain = printed(result).splitlines()
     assert plain[0].startswith("MountainCarContinuous-v0, Pendulum-v1; score: mean return of")
     (head,) = [n for n, line in enumerate(plain) if line.startswith("group ")]
     columns = [plain[head].index(word) for word in ("runs", "IQM", "median", "mean", "P(better")]
     for line in plain[head + 1 : head + 3]:
         assert line.startswith("tau 0.")
         assert all(line[at - 2 : at] == "  " and line[at] != " " for at in columns)
-    rich = printed(found, terminal=True)
+    rich = printed(result, terminal=True)
     assert "───" in rich
     assert "IQM [95 %]" in rich
-    iqm = found["groups"]["tau 0.5"]["IQM"]
+    iqm = result["groups"]["tau 0.5"]["IQM"]
     value, interval = f"{iqm['value']:,.3f}", f"[{iqm['low']:,.3f}, {iqm['high']:,.3f}]"
     assert f"{value} {interval}" in "\n".join(plain)
     assert f" {value}  " in rich
@@ -55,10 +55,10 @@ def test_the_table_is_plain_columns_or_a_rich_one(real: Path) -> None:
 
 
 def test_pictures_and_numbers_are_written(real: Path, tmp_path: Path) -> None:
-    found = compare([str(real)])
-    assert read_json(comparison.write(found, tmp_path / "new" / "it.png")) == found
+    result = compare([str(real)])
+    assert read_json(comparison.write(result, tmp_path / "new" / "it.png")) == result
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["it.json"]
-    png, svg = comparison.draw(found, tmp_path / "new" / "it.png")
+    png, svg = comparison.draw(result, tmp_path / "new" / "it.png")
     with Image.open(png) as picture:
         assert picture.width > 1500
         assert picture.height > 1000
@@ -66,17 +66,17 @@ def test_pictures_and_numbers_are_written(real: Path, tmp_path: Path) -> None:
     words = {text.strip() for node in drawn.iter() for text in (node.text, node.tail) if text}
     assert {"tau 0.01 (4 runs)", "tau 0.5 (4 runs)", "environment steps", "IQM"} <= words
     assert "not significantly different" in words
-    again = comparison.draw(found, tmp_path / "again")[1]
+    again = comparison.draw(result, tmp_path / "again")[1]
     assert svg.read_text() == again.read_text()
 
 
 def test_without_the_extra_it_says_what_to_install(
     real: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = compare([str(real)])
+    result = compare([str(real)])
     monkeypatch.setitem(sys.modules, "matplotlib", None)  # as if it were not installed
     with pytest.raises(t3d.T3DError, match=r"pip install 't3d\[plot\]'"):
-        comparison.draw(found, tmp_path / "it")
+        comparison.draw(result, tmp_path / "it")
 
 
 def test_verdicts_and_notes_are_printed(tmp_path: Path) -> None:

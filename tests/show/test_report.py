@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import t3d
+from helpers.commands import assert_refused
 from helpers.runs import TINY, write_run
 from t3d.cli.main import main
 from t3d.run.folder import RunFolder
@@ -33,8 +34,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [folder / "one", folder / "two", folder / "car"]
 
 
-def evaluations(run: Path) -> list[Any]:
-    return list(RunFolder(run).metrics("evaluation"))
+def evaluations(run: Path) -> list[t3d.Evaluation]:
+    return list(RunFolder(run).records(t3d.Evaluation))
 
 
 def test_training_ends_with_a_report_of_what_happened(runs: list[Path], open_page: Any) -> None:
@@ -65,26 +66,26 @@ def test_pointing_at_a_curve_shows_its_numbers(runs: list[Path], open_page: Any)
     curve.locator("svg").focus()
     for record in wanted:  # each step to the right is the next evaluation
         opened.page.keyboard.press("ArrowRight")
-        said = curve.locator("output").inner_text()
-        assert f"step {record['step']:,}" in said
-        told = float(said.rpartition("seed 0 ")[2].replace("−", "-"))
-        assert told == pytest.approx(record["mean"], rel=1e-3)
+        text = curve.locator("output").inner_text()
+        assert f"step {record.step:,}" in text
+        value = float(text.rpartition("seed 0 ")[2].replace("−", "-"))
+        assert value == pytest.approx(record.mean, rel=1e-3)
     box = curve.locator("svg").bounding_box()
     opened.page.mouse.move(box["x"] + box["width"] - 2, box["y"] + 20)
-    assert f"step {wanted[-1]['step']:,}" in curve.locator("output").inner_text()
+    assert f"step {wanted[-1].step:,}" in curve.locator("output").inner_text()
     assert curve.locator("path").count() == 1
     curve.locator("button").click()  # the legend hides its line
     assert curve.locator("path").count() == 0
 
 
 def test_estimates_and_returns_are_those_of_the_evaluations(runs: list[Path]) -> None:
-    told = report_data([runs[0]])["runs"][0]
+    run = report_data([runs[0]])["runs"][0]
     records = evaluations(runs[0])
-    assert told["evaluations"]["estimated_Q"] == [r["estimated_Q"] for r in records]
-    assert told["evaluations"]["true_Q"] == [r["true_Q"] for r in records]
-    trained = list(RunFolder(runs[0]).metrics("train"))
+    assert run["evaluations"]["estimated_Q"] == [r.estimated_Q for r in records]
+    assert run["evaluations"]["true_Q"] == [r.true_Q for r in records]
+    trained = [r.to_json() for r in RunFolder(runs[0]).records(t3d.Training)]
     for name in ("critic_loss", "saturation", "exploration", "steps_per_second"):
-        assert told["train"][name] == [r.get(name) for r in trained]
+        assert run["train"][name] == [r.get(name) for r in trained]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -110,11 +111,11 @@ def test_many_points_are_averaged_and_none_is_lost(runs: list[Path], tmp_path: P
     folder.create(RunFolder(runs[0]).config(), {})
     records = [{"kind": "episode", "step": i + 1, "return": i, "seconds": 1} for i in range(1000)]
     folder.metrics_path.write_text("".join(json.dumps(r) + "\n" for r in records))
-    told = report_data([folder.path])["runs"][0]["episodes"]
-    assert told["every"] == 3
-    assert told["return"][0] == 1  # the mean of 0, 1 and 2
-    assert told["steps"][-1] == 1000
-    assert len(told["steps"]) == len(told["return"]) == 334
+    episodes = report_data([folder.path])["runs"][0]["episodes"]
+    assert episodes["every"] == 3
+    assert episodes["return"][0] == 1  # the mean of 0, 1 and 2
+    assert episodes["steps"][-1] == 1000
+    assert len(episodes["steps"]) == len(episodes["return"]) == 334
 
 
 def test_hostile_names_are_shown_and_not_run(
@@ -139,14 +140,38 @@ def test_hostile_names_are_shown_and_not_run(
 def test_a_half_written_line_is_left_out(runs: list[Path], tmp_path: Path) -> None:
     path = tmp_path / "run"
     t3d.train("Pendulum-v1", run=path, quiet=True, **TINY)
-    whole = report_data([path])["runs"]
+    before = report_data([path])["runs"]
     with RunFolder(path).metrics_path.open("a") as file:
         file.write('{"kind": "evaluation", "step": 6')
-    assert report_data([path])["runs"] == whole
+    assert report_data([path])["runs"] == before
+
+
+def test_lines_with_fewer_and_with_more_fields_are_shown_as_far_as_they_go(
+    tmp_path: Path, open_page: Any
+) -> None:
+    lines: list[dict[str, Any]] = [
+        {"kind": "evaluation", "step": 0, "mean": -5.0},
+        {"kind": "episode", "step": 5, "return": -4.0, "mood": "good"},
+        {"kind": "train", "step": 6, "critic_loss": 0.5, "optimiser": "adam"},
+        {"kind": "gossip", "step": 7, "about": {}},
+        {"kind": "restart", "step": 8},
+        {"kind": "evaluation", "step": 10, "mean": -3.0},
+    ]
+    run = write_run(tmp_path / "run", lines)
+    (entry,) = report_data([run])["runs"]
+    assert (entry["step"], entry["seconds"]) == (10, 0.0)
+    assert entry["evaluations"]["mean"] == [-5.0, -3.0]
+    assert entry["evaluations"]["std"] == [None, None]
+    assert (entry["episodes"]["return"], entry["episodes"]["length"]) == ([-4.0], [None])
+    assert entry["train"]["critic_loss"] == [0.5]
+    assert entry["train"]["steps_per_second"] == [None]
+    assert main(["report", str(run)]) == 0
+    text = open_page(run / "report.html").page.locator("main").inner_text()
+    assert "best evaluation, at step 10" in text
 
 
 def evaluated(path: Path, means: dict[int, float], **knobs: Any) -> Path:
-    """A run with evaluations as given."""
+    """A run with these evaluations."""
     records = [
         {"kind": "evaluation", "seconds": 1, "step": step, "mean": mean, "std": 1.0}
         | {"returns": [mean] * 10}
@@ -175,12 +200,12 @@ def test_flat_curves_and_runs_of_the_same_name_are_drawn(tmp_path: Path, open_pa
         (tmp_path / f"{seed}").mkdir()
         evaluated(tmp_path / f"{seed}/run", dict.fromkeys(steps, -0.1), seed=seed)
     out = tmp_path / "report.html"
-    told = [str(tmp_path / f"{seed}/run") for seed in range(3)]
-    assert main(["report", *told, "--out", str(out)]) == 0
+    paths = [str(tmp_path / f"{seed}/run") for seed in range(3)]
+    assert main(["report", *paths, "--out", str(out)]) == 0
     opened = open_page(out)
     assert opened.page.locator("figure.chart path").count() >= 4
     text = opened.page.locator("main").inner_text()
-    for path in told:
+    for path in paths:
         assert path in text
 
 
@@ -210,8 +235,8 @@ def test_a_run_that_trains_says_so(runs: list[Path]) -> None:
         ("report", "report needs at least one run folder: t3d report RUN [RUN ...]"),
         ("report nowhere", "no run folder at nowhere"),
         ("report broken", "metrics.jsonl, line 2 is no record"),
-        ("report odd", "has a record that makes no sense"),
-        ("report huge", "has a record that makes no sense: inf is not a finite number"),
+        ("report odd", "line 1 is no record: its return is 'x'; expected a finite number"),
+        ("report huge", "line 1 is no record: its return is inf; expected a finite number"),
         ("report nan", "metrics.jsonl, line 1 is no record"),
         ("report kind", "metrics.jsonl, line 1 is no record"),
         ("report scored", "score.json is no score"),
@@ -239,10 +264,7 @@ def test_bad_input_is_one_line(
     (tmp_path / "nan/metrics.jsonl").write_text(good.replace('"return": 1', '"return": NaN'))
     (tmp_path / "kind/metrics.jsonl").write_text(good.replace('"episode"', "[]"))
     (tmp_path / "scored/score.json").write_text('{"mean": "high"}')
-    assert main(words.split()) == 2
-    said = capsys.readouterr().err
-    assert message in said
-    assert re.fullmatch(r"t3d: .+\n", said)
+    assert_refused(words.split(), message, capsys)
 
 
 def test_a_run_without_anything_yet_has_a_report(

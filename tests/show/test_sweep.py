@@ -46,12 +46,12 @@ def test_the_table_shows_every_run_and_the_time_left(tmp_path: Path) -> None:
     bar, head, *_ = lines = screen(runs, 40)
     assert set(bar.removeprefix("\x1b[2K")) <= set("━╸╺ ")
     assert head.split() == ["run", "step", "evaluation", "best"]
-    said = "\n".join(lines)
-    assert "Pendulum-v1-tau-0.1-seed0  400 of 1,000        -5.0  -5.0  training" in said
-    assert "Pendulum-v1-tau-0.1-seed1  200 of 1,000       -12.0  -9.0  training" in said
-    assert "failed: tau [is] no good" in said
+    text = "\n".join(lines)
+    assert "Pendulum-v1-tau-0.1-seed0  400 of 1,000        -5.0  -5.0  training" in text
+    assert "Pendulum-v1-tau-0.1-seed1  200 of 1,000       -12.0  -9.0  training" in text
+    assert "failed: tau [is] no good" in text
     # 600, 800 and 1,000 steps at 100 a second, two at a time.
-    assert "step 600 of 4,000, 2 training, 1 failed, 1 waiting, 0:12 left" in said
+    assert "step 600 of 4,000, 2 training, 1 failed, 1 waiting, 0:12 left" in text
 
 
 def test_a_hiccup_does_not_upset_the_time_left(tmp_path: Path) -> None:
@@ -85,13 +85,13 @@ def test_what_went_back_to_a_checkpoint_is_read_again(tmp_path: Path) -> None:
     write(runs[0], 900, 1.0)
     runs[0].state = "training"
     display.refresh()
-    (runs[0].path / "metrics.jsonl").write_text('{"kind": "episode", "step": 100}\n')
+    (runs[0].path / "metrics.jsonl").write_text('{"kind": "episode", "step": 100, "return": 1}\n')
     runs[0].state = "stopped"
     display.close()
-    said = output.getvalue()
-    assert "Pendulum-v1-tau-0.1-seed0: training at step 900, best evaluation 1.0\n" in said
-    assert "Pendulum-v1-tau-0.1-seed0: stopped at step 100\n" in said
-    assert "\x1b" not in said
+    text = output.getvalue()
+    assert "Pendulum-v1-tau-0.1-seed0: training at step 900, best evaluation 1.0\n" in text
+    assert "Pendulum-v1-tau-0.1-seed0: stopped at step 100\n" in text
+    assert "\x1b" not in text
 
 
 def test_scores_are_means_over_the_seeds_that_finished(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from helpers.memories import filled_memory
 from t3d import T3D, Config, ReplayBuffer
-from t3d.show.trace import Traced, step_lines, trace
+from t3d.show.trace import Trace, step_lines, trace
 
 CONFIG = Config(hidden=(8,), batch_size=8, learning_rate=0.01, tau=0.1)
 
@@ -21,7 +21,7 @@ def agent_and_memory() -> tuple[T3D, ReplayBuffer]:
 
 
 @pytest.fixture(scope="module")
-def traced() -> tuple[T3D, Traced, T3D, Traced]:
+def traced() -> tuple[T3D, Trace, T3D, Trace]:
     """Two updates, with the agent as it was before each."""
     agent, memory = agent_and_memory()
     first = copy.deepcopy(agent)
@@ -47,7 +47,7 @@ def test_every_line_of_the_page_has_its_step() -> None:
     assert set(step_lines().values()) == set(range(4, 16))
 
 
-def test_the_values_are_those_of_the_algorithm(traced: tuple[T3D, Traced, T3D, Traced]) -> None:
+def test_the_values_are_those_of_the_algorithm(traced: tuple[T3D, Trace, T3D, Trace]) -> None:
     """Recomputed with NumPy from the batch, the noise and the weights before."""
     _, _, agent, seen = traced
     assert seen.number == 2
@@ -90,13 +90,13 @@ def test_the_values_are_those_of_the_algorithm(traced: tuple[T3D, Traced, T3D, T
     assert seen.value(13, "actor_loss").item() == pytest.approx(-values.mean(), rel=1e-5)
 
 
-def _after(traced: Traced, network: str) -> dict[str, Tensor]:
+def _after(traced: Trace, network: str) -> dict[str, Tensor]:
     change = traced.change(network)
     assert change is not None
     return change.after
 
 
-def test_the_rows_are_those_that_were_drawn(traced: tuple[T3D, Traced, T3D, Traced]) -> None:
+def test_the_rows_are_those_that_were_drawn(traced: tuple[T3D, Trace, T3D, Trace]) -> None:
     _, one, _, two = traced
     _, memory = agent_and_memory()
     for seen in (one, two):
@@ -105,7 +105,7 @@ def test_the_rows_are_those_that_were_drawn(traced: tuple[T3D, Traced, T3D, Trac
 
 
 def test_every_second_update_moves_the_actor_and_the_targets(
-    traced: tuple[T3D, Traced, T3D, Traced],
+    traced: tuple[T3D, Trace, T3D, Trace],
 ) -> None:
     first, one, second, two = traced
     assert [change.network for change in one.changes] == ["critic"]

@@ -79,20 +79,20 @@ def test_known_curves_are_taken_at_the_runs_own_steps(tmp_path: Path) -> None:
     rising = {str(seed): [0.0, 0.0, 98.0 + 2 * seed] for seed in range(3)}
     known = known_with(step=[0, 100, 400], runs=rising)
     run = run_folder(tmp_path / "run", [0.0, 25.0, 50.0], at=[0, 175, 250])
-    found = check(run, known)
+    comparison = check(run, known)
     # What is before step 100, the known runs' first evaluation, is not shown.
-    assert found.curves.step.tolist() == [175, 250, 400]
-    half = np.concatenate([found.curves.known[:, 0], found.curves.known[:, 1]])
+    assert comparison.curves.step.tolist() == [175, 250, 400]
+    half = np.concatenate([comparison.curves.known[:, 0], comparison.curves.known[:, 1]])
     means = [24.5, 25, 25.5, *((24.5 + 49) / 2, 37.5, (25.5 + 51) / 2)]
     assert half.tolist() == pytest.approx(means)
-    result = found.result
+    result = comparison.result
     assert (result["verdict"], result["step"], result["score"]) == ("within", 250, 37.5)
     # The variance is the mean of those around: of 0.5, 0.75 and 1.5, as recent means differ by.
     spread = math.sqrt((0.5**2 + 0.75**2 + 1.5**2) / 3)
     assert result["low"] == pytest.approx(37.5 - HALF / 2 * spread)
-    # The picture goes on to where the run is to go.
-    assert np.isnan(found.curves.run[2:]).all()
-    assert np.isfinite(found.curves.low).all()
+    # The picture extends to the planned end of the run.
+    assert np.isnan(comparison.curves.run[2:]).all()
+    assert np.isfinite(comparison.curves.low).all()
     only = run_folder(tmp_path / "only", [94.0], at=[850])  # as with --eval-every 0
     assert check(only, KNOWN).result["verdict"] == "within"
 
@@ -112,7 +112,9 @@ def test_where_all_known_runs_are_equal_a_point_less_is_no_alarm(tmp_path: Path)
     alike = known_with(runs={str(seed): [0.0, *[100.0] * 10] for seed in range(3)})
     for final, verdict in ((99.0, "within"), (96.0, "within"), (94.0, "below")):
         run = run_folder(tmp_path / f"{final}", [0.0, *[final] * 10])
-        assert check(run, alike).result["verdict"] == verdict  # 100 ± 4.97, by the least deviation
+        assert (
+            check(run, alike).result["verdict"] == verdict
+        )  # 100 ± 4.97, by the minimum deviation
 
 
 @settings(max_examples=30, deadline=None)
@@ -211,10 +213,13 @@ def test_a_run_that_has_hardly_started_is_not_judged(
     assert check(run, known_with(config=config)).result["verdict"] == "below"
 
 
-def test_a_record_that_makes_no_sense_is_no_hint(tmp_path: Path) -> None:
-    odd = run_folder(tmp_path / "odd", [0.0] * 11, {"kind": "warning", "step": 3})
-    result = check(odd, KNOWN).result
+def test_a_record_that_says_nothing_is_no_hint(tmp_path: Path) -> None:
+    empty = [{"kind": kind, "step": 3} for kind in ("warning", "train", "collectors", "gossip")]
+    result = check(run_folder(tmp_path / "run", [0.0] * 11, *empty), KNOWN).result
     assert (result["verdict"], result["hints"]) == ("below", [])
+    restart = run_folder(tmp_path / "restart", [0.0] * 11, {"kind": "restart", "step": 3})
+    hint = "restarts of an environment's process: 1, the last at step 3"
+    assert check(restart, KNOWN).result["hints"] == [hint]
 
 
 def test_what_came_after_the_judged_step_is_no_hint(tmp_path: Path) -> None:
@@ -259,20 +264,20 @@ def test_bad_input_is_named(tmp_path: Path) -> None:
 def test_each_known_run_is_normal_against_the_others_and_a_poor_one_is_not(
     env: str, tmp_path: Path
 ) -> None:
-    found = known_curves()[env]
-    runs: dict[str, list[float]] = found["runs"]
+    curves = known_curves()[env]
+    runs: dict[str, list[float]] = curves["runs"]
     verdicts = []
     for seed, returns in runs.items():
         rest = {other: those for other, those in runs.items() if other != seed}
-        path = run_folder(tmp_path / seed, returns, at=found["step"], **found["config"])
-        verdicts.append(check(path, {env: found | {"runs": rest}}).result["verdict"])
+        path = run_folder(tmp_path / seed, returns, at=curves["step"], **curves["config"])
+        verdicts.append(check(path, {env: curves | {"runs": rest}}).result["verdict"])
     assert verdicts.count("within") >= len(verdicts) - 1
     # One that learns nothing, and one that reaches a third of what others reach.
     longest = max(runs.values(), key=len)
     for share in (0.0, 0.33):
         poor = [longest[0] + share * (mean - longest[0]) for mean in longest]
-        path = run_folder(tmp_path / f"poor-{share}", poor, at=found["step"], **found["config"])
+        path = run_folder(tmp_path / f"poor-{share}", poor, at=curves["step"], **curves["config"])
         result = check(path).result
-        # The runs on some tasks differ too much to tell, and that is said.
+        # The runs on some tasks differ too much to tell, and the result says so.
         assert result["untrained_within"] == (env in FAR_APART)
         assert result["verdict"] == "below" or result["untrained_within"], share

@@ -9,8 +9,8 @@ from t3d.study.compare import compare
 
 def test_labels_name_groups_and_add_to_them(tmp_path: Path) -> None:
     runs = [run_folder(tmp_path / f"run{n}", [0.0, float(n)], seed=n) for n in range(3)]
-    found = compare([f"old={runs[0]}", f"old={runs[1]}", f"new={runs[2]}"])
-    assert {label: numbers["scores"] for label, numbers in found["groups"].items()} == {
+    result = compare([f"old={runs[0]}", f"old={runs[1]}", f"new={runs[2]}"])
+    assert {label: numbers["scores"] for label, numbers in result["groups"].items()} == {
         "old": {"Pendulum-v1": {"0": 0.0, "1": 1.0}},
         "new": {"Pendulum-v1": {"2": 2.0}},
     }
@@ -26,10 +26,10 @@ def test_one_folder_alone_is_compared_by_its_settings(tmp_path: Path) -> None:
                 path = tmp_path / f"{env}-{seed}-{tau}"
                 # As an environment's preset sets other knobs, only what differs on one counts.
                 run_folder(path, [0.0, 1.0], env, seed, tau=tau, discount=discount)
-    found = compare([str(tmp_path)])
-    assert list(found["groups"]) == ["tau 0.01", "tau 0.5"]
-    assert found["baseline"] == "tau 0.01"
-    for numbers in found["groups"].values():
+    result = compare([str(tmp_path)])
+    assert list(result["groups"]) == ["tau 0.01", "tau 0.5"]
+    assert result["baseline"] == "tau 0.01"
+    for numbers in result["groups"].values():
         assert {env: list(seeds) for env, seeds in numbers["scores"].items()} == {
             "Hopper-v5": ["0", "1"],
             "Pendulum-v1": ["0", "1"],

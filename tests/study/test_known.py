@@ -41,7 +41,7 @@ def test_what_runs_do_at_other_times_widens_the_band() -> None:
     assert known_runs.band(steps, still)[0][6] == 1000
 
 
-def test_how_far_apart_runs_are_is_pooled_around_a_step() -> None:
+def test_the_spread_of_runs_is_pooled_around_a_step() -> None:
     steps = np.array([0, 10, 40, 80, 170])
     runs = np.array([[0, 1, 2, 3, 90], [0, 3, 2, 7, 10], [0, 5, 2, 2, 50]], float)
     low, high = known_runs.band(steps, runs)

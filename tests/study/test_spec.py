@@ -29,14 +29,14 @@ def test_variants_are_knobs_that_change_together(tmp_path: Path) -> None:
         [knobs]
         tau = [0.1, 0.2]
         policy_freq = 3
-        [variants.whole]
+        [variants.complete]
         [variants."no twins, no delay"]
         twins = false
         policy_freq = 1
     """
     runs = runs_of(read_spec(Path(toml(tmp_path / "spec.toml", text))), tmp_path)
     assert [run.setting for run in runs] == [
-        *("whole, tau 0.1", "whole, tau 0.2"),
+        *("complete, tau 0.1", "complete, tau 0.2"),
         *("no twins, no delay, tau 0.1", "no twins, no delay, tau 0.2"),
     ]
     assert [(c.config.twins, c.config.policy_freq, c.config.tau) for c in runs] == [
@@ -57,7 +57,7 @@ def test_a_list_is_one_value_of_a_knob_that_takes_lists() -> None:
 
 def test_a_stored_spec_is_read_back(tmp_path: Path) -> None:
     values = {"env": "Pendulum-v1", "seeds": [4], "knobs": {"tau": [0.1]}}
-    spec = Spec.from_dict(values | {"variants": {"whole": {}, "one critic": {"twins": False}}})
+    spec = Spec.from_dict(values | {"variants": {"complete": {}, "one critic": {"twins": False}}})
     (tmp_path / "sweep.json").write_text(json.dumps(dataclasses.asdict(spec)))
     assert read_spec(tmp_path) == spec
 

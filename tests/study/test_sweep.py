@@ -10,10 +10,16 @@ from pathlib import Path
 import pytest
 
 import t3d
-from helpers.runs import metrics_without_time, read_json, same_bits, t3d_process
+from helpers.runs import (
+    metrics_without_time,
+    read_json,
+    same_bits,
+    same_bits_and_records,
+    t3d_process,
+)
 from helpers.sweeps import ENVS, KNOBS, toml
 from t3d.cli.main import main
-from t3d.study.cell import STOPPED
+from t3d.study.job import STOPPED
 from t3d.study.spec import Spec, runs_of
 from t3d.study.sweep import assign_threads
 from t3d.study.workers import job
@@ -54,16 +60,16 @@ def wait_until(is_so: Callable[[], object], sweep: "subprocess.Popen[str]") -> N
 
 
 def in_the_middle(out: Path) -> list[Path]:
-    """Cells with a checkpoint that are not at their end."""
+    """Runs that have a checkpoint and are not finished."""
     last = f"step-{KNOBS['steps']:012d}"
-    found = {path.parents[1] for path in out.glob("*/checkpoints/step-*")}
-    return [run for run in found if not (run / "checkpoints" / last).exists()]
+    started = {path.parents[1] for path in out.glob("*/checkpoints/step-*")}
+    return [run for run in started if not (run / "checkpoints" / last).exists()]
 
 
 def children(sweep: "subprocess.Popen[str]") -> list[int]:
     words = ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(sweep.pid)]
     listed = subprocess.run(words, capture_output=True, text=True).stdout.splitlines()
-    return [int(line.split()[0]) for line in listed if "t3d.study.cell" in line]
+    return [int(line.split()[0]) for line in listed if "t3d.study.job" in line]
 
 
 def wait_until_gone(processes: list[int]) -> None:
@@ -99,9 +105,9 @@ def test_a_sweep_that_is_killed_and_stopped_ends_with_the_same_bits(
     runs = children(second)
     assert runs
     second.send_signal(signal.SIGTERM)
-    said, err = second.communicate(timeout=300)
+    output, err = second.communicate(timeout=300)
     assert second.returncode == 143, err
-    assert "Stopped and saved. Resume with: t3d sweep runs/spec --jobs 2" in said
+    assert "Stopped and saved. Resume with: t3d sweep runs/spec --jobs 2" in output
     assert err == ""
     assert not any(Path(f"/proc/{process}").exists() for process in runs)
     assert len(list(out.glob("*/score.json"))) < 6
@@ -109,9 +115,8 @@ def test_a_sweep_that_is_killed_and_stopped_ends_with_the_same_bits(
     assert main(["sweep", str(out)]) == 0
     assert names(out) == names(uninterrupted)
     for name in names(uninterrupted):
-        assert same_bits(out / name, uninterrupted / name)
+        assert same_bits_and_records(out / name, uninterrupted / name)
         assert t3d.inspect(out / name)["digest"] == t3d.inspect(uninterrupted / name)["digest"]
-        assert metrics_without_time(out / name) == metrics_without_time(uninterrupted / name)
         assert read_json(out / name / "score.json") == read_json(
             uninterrupted / name / "score.json"
         )
@@ -171,10 +176,10 @@ def test_a_sweep_is_not_a_run(
     assert "is the folder of a sweep; name one of its runs, or take all" in capsys.readouterr().err
 
 
-def test_a_run_that_is_stopped_as_it_starts_leaves_no_half_made_folder(tmp_path: Path) -> None:
+def test_a_run_that_is_stopped_as_it_starts_leaves_no_incomplete_folder(tmp_path: Path) -> None:
     (run,) = runs_of(Spec(["Pendulum-v1"], [0], "auto", KNOBS | {"threads": 1}), tmp_path / "out")
     (tmp_path / "out").mkdir()
-    words = [sys.executable, "-m", "t3d.study.cell"]
+    words = [sys.executable, "-m", "t3d.study.job"]
     with subprocess.Popen(words, stdin=subprocess.PIPE) as process:
         assert process.stdin is not None
         process.stdin.write(job(run).encode() + b"\n")
@@ -193,12 +198,12 @@ def test_a_run_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
         tmp_path / "s.toml", env=["helpers.broken_envs:NanObservation", ENVS[0]], knobs=knobs
     )
     sweep = t3d_process("sweep", spec, cwd=tmp_path)
-    said, err = sweep.communicate(timeout=300)
+    output, err = sweep.communicate(timeout=300)
     assert sweep.returncode == 2
     assert err == ""
     why = "environment 0 (helpers.broken_envs:NanObservation)"
-    assert re.search(rf"^{NAN} failed: {re.escape(why)}.* observation\[1\] is nan", said, re.M)
-    assert "1 of 2 failed. Try again: t3d sweep runs/s" in said
+    assert re.search(rf"^{NAN} failed: {re.escape(why)}.* observation\[1\] is nan", output, re.M)
+    assert "1 of 2 failed. Try again: t3d sweep runs/s" in output
     assert t3d.inspect(tmp_path / "runs" / "s" / "Pendulum-v1-seed0")["finished"]
     assert why in (tmp_path / "runs" / "s" / f"{NAN}.log").read_text()
 
@@ -212,28 +217,28 @@ def test_two_sweeps_in_one_folder_are_refused(tmp_path: Path) -> None:
     assert other.returncode == 2
     assert f"runs/s is in use by process {sweep.pid}" in err
     sweep.send_signal(signal.SIGINT)
-    said, _ = sweep.communicate(timeout=300)
+    output, _ = sweep.communicate(timeout=300)
     assert sweep.returncode == 130
-    assert "Stopped and saved" in said
+    assert "Stopped and saved" in output
 
 
 def test_the_runs_can_be_tasks_of_ray_and_are_the_same(uninterrupted: Path, tmp_path: Path) -> None:
     spec = toml(tmp_path / "spec.toml", env=ENVS[0], seeds=2)
     out = tmp_path / "runs" / "spec"
-    # Stopped in the middle, its tasks save; it goes on with Ray or without.
+    # Stopped in the middle, its tasks save; it can be resumed with Ray or without.
     longer = toml(tmp_path / "longer.toml", env=ENVS[0], knobs={"steps": 10**6})
     sweep = t3d_process("sweep", longer, "--ray", "local", cwd=tmp_path)
     wait_until(lambda: in_the_middle(tmp_path / "runs" / "longer"), sweep)
     sweep.send_signal(signal.SIGINT)
-    said, err = sweep.communicate(timeout=300)
+    output, err = sweep.communicate(timeout=300)
     assert sweep.returncode == 130, err
-    assert "Resume with: t3d sweep runs/longer --ray local" in said
+    assert "Resume with: t3d sweep runs/longer --ray local" in output
     stopped = t3d.inspect(tmp_path / "runs" / "longer" / "Pendulum-v1-seed0")
     *_, last = metrics_without_time(stopped["run"])
     assert stopped["step"] >= last["step"]  # it saved, and nothing was lost
 
     sweep = t3d_process("sweep", spec, "--ray", "local", cwd=tmp_path)
-    said, err = sweep.communicate(timeout=300)
+    output, err = sweep.communicate(timeout=300)
     assert sweep.returncode == 0, err
     for name in ("Pendulum-v1-seed0", "Pendulum-v1-seed1"):
         assert same_bits(out / name, uninterrupted / name)

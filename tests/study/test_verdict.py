@@ -1,13 +1,15 @@
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from t3d.run.records import Evaluation, Training
 from t3d.study.verdict import verdict
 
 
-def record(step: int, mean: float, **more: float) -> dict[str, Any]:
-    return {"step": step, "mean": mean, "std": 1.0, "returns": [mean] * 10, **more}
+def evaluation(step: int, mean: float, **more: float) -> Evaluation:
+    values = {"step": step, "mean": mean, "std": 1.0, **more}
+    return Evaluation.from_json({**values, "returns": [mean] * 10})
 
 
 @pytest.mark.parametrize(
@@ -21,22 +23,29 @@ def record(step: int, mean: float, **more: float) -> dict[str, Any]:
     ],
 )
 def test_the_verdict_is_what_the_curve_shows(means: list[float], word: str) -> None:
-    records = {"evaluation": [record(i, mean) for i, mean in enumerate(means)]}
-    assert verdict(records).word == word
+    evaluations = [evaluation(i, mean) for i, mean in enumerate(means)]
+    assert verdict(evaluations).word == word
+
+
+def test_without_a_standard_deviation_the_spread_is_that_of_the_curve() -> None:
+    means = [-100, -99, -100, -99, -100]
+    for std, word in ((0.0, "learned"), (None, "not learned yet")):
+        evaluations = [replace(evaluation(i, mean), std=std) for i, mean in enumerate(means)]
+        assert verdict(evaluations).word.startswith(word)
 
 
 def test_single_episodes_that_only_jump_about_are_not_called_learning() -> None:
     draw = np.random.default_rng(0)
     means = [float(mean) for mean in draw.normal(size=40)]
-    records = [record(i, mean) | {"std": 0.0, "returns": [mean]} for i, mean in enumerate(means)]
-    assert verdict({"evaluation": records}).word == "not learned yet"
-    rising = [r | {"mean": r["mean"] + 10 * i} for i, r in enumerate(records)]
-    assert verdict({"evaluation": rising}).word == "learned"
+    single = [replace(evaluation(i, mean), std=0.0, returns=[mean]) for i, mean in enumerate(means)]
+    assert verdict(single).word == "not learned yet"
+    rising = [replace(each, mean=each.mean + 10 * i) for i, each in enumerate(single)]
+    assert verdict(rising).word == "learned"
 
 
 def test_episodes_that_are_cut_off_early_are_not_compared_with_the_critic() -> None:
-    last = record(1, -10, estimated_Q=92.6, true_Q=26.0, cut_off=0.74)
-    sentences = verdict({"evaluation": [record(0, -100), last]}).sentences
+    last = evaluation(1, -10, estimated_Q=92.6, true_Q=26.0, cut_off=0.74)
+    sentences = verdict([evaluation(0, -100), last]).sentences
     assert "cut off so early" in sentences[-1]
     assert "too high" not in " ".join(sentences)
 
@@ -53,22 +62,22 @@ def test_episodes_that_are_cut_off_early_are_not_compared_with_the_critic() -> N
 def test_the_verdict_says_how_far_the_critic_is_off(
     estimate: float, actual: float, text: str
 ) -> None:
-    last = record(1, -10, estimated_Q=estimate, true_Q=actual)
-    sentences = verdict({"evaluation": [record(0, -100), last]}).sentences
+    last = evaluation(1, -10, estimated_Q=estimate, true_Q=actual)
+    sentences = verdict([evaluation(0, -100), last]).sentences
     assert text in " ".join(sentences)
 
 
 def test_a_run_that_still_rises_is_worth_more_steps() -> None:
-    rising = [record(step, mean) for step, mean in enumerate(range(-100, -20, 10))]
-    flat = [*rising, *(record(10 + step, -30) for step in range(8))]
+    rising = [evaluation(step, mean) for step, mean in enumerate(range(-100, -20, 10))]
+    flat = [*rising, *(evaluation(10 + step, -30) for step in range(8))]
     hint = "The evaluations still rose at the end: more steps may help."
-    assert hint in verdict({"evaluation": rising}).sentences
-    assert hint not in verdict({"evaluation": flat}).sentences
+    assert hint in verdict(rising).sentences
+    assert hint not in verdict(flat).sentences
 
 
 def test_saturated_actions_are_mentioned() -> None:
-    evaluations = [record(0, -100), record(1, -10)]
+    evaluations = [evaluation(0, -100), evaluation(1, -10)]
     for share, mentioned in ((0.9, True), (0.7, False), (None, False)):
-        train = [{"step": 1, "saturation": share}]
-        sentences = verdict({"evaluation": evaluations, "train": train}).sentences
+        training = [Training(step=1, saturation=share)]
+        sentences = verdict(evaluations, training).sentences
         assert ("90% of its last actions are at a limit of their range." in sentences) == mentioned

@@ -12,7 +12,7 @@ import pytest
 
 import t3d
 from helpers.commands import TINY_FLAGS, wait_for_step
-from helpers.runs import TINY, metrics_without_time, read_json, same_bits, t3d_process
+from helpers.runs import TINY, read_json, same_bits, same_bits_and_records, t3d_process
 from t3d.cli import say
 from t3d.cli.main import COMMANDS, main
 from t3d.run.folder import RunFolder
@@ -30,19 +30,20 @@ def test_train_says_the_score_the_files_and_what_next(
 ) -> None:
     path = tmp_path / "run"
     assert main(["train", "Pendulum-v1", *TINY_FLAGS, "--run", str(path)]) == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert re.search(
-        r"Score: -[\d,.]+ ± [\d,.]+, best agent \(of step \d+\), 10 test episodes \(seed 0\)", said
+        r"Score: -[\d,.]+ ± [\d,.]+, best agent \(of step \d+\), 10 test episodes \(seed 0\)",
+        output,
     )
-    assert "step 60 of 60" in said  # plain lines, as this is no terminal
-    assert "\x1b" not in said
+    assert "step 60 of 60" in output  # plain lines, as this is no terminal
+    assert "\x1b" not in output
     for name in ("curve.png", "curve.svg", "episode.mp4", "episode.gif"):
         assert (path / name).stat().st_size > 1000
-    assert f"t3d eval {path}" in said
+    assert f"t3d eval {path}" in output
     # The score is what the command for it prints.
     assert main(["eval", str(path), "--json"]) == 0
     score = json.loads(capsys.readouterr().out)
-    assert f"Score: {score['mean']:,.1f}" in said
+    assert f"Score: {score['mean']:,.1f}" in output
     # The preset of the environment, but for what was typed.
     knobs = read_json(path / "config.json")
     assert knobs["tau"] == 0.01
@@ -54,8 +55,8 @@ def test_train_with_seeds_trains_them_in_parallel(
 ) -> None:
     words = ["train", "Pendulum-v1", *TINY_FLAGS, "--seed", "3"]
     assert main([*words, "--seeds", "2", "--run", str(tmp_path / "seeds")]) == 0
-    said = capsys.readouterr().out
-    assert re.search(r"^Pendulum-v1 +2 +-[\d,.]+ +-[\d,.]+ to -[\d,.]+$", said, re.M)
+    output = capsys.readouterr().out
+    assert re.search(r"^Pendulum-v1 +2 +-[\d,.]+ +-[\d,.]+ to -[\d,.]+$", output, re.M)
     assert (tmp_path / "seeds" / "curves.png").stat().st_size > 1000
     runs = sorted(path.name for path in (tmp_path / "seeds").iterdir() if path.is_dir())
     assert runs == ["Pendulum-v1-seed3", "Pendulum-v1-seed4"]
@@ -76,9 +77,9 @@ def test_eval_gives_mean_std_and_each_episode(
     assert len(score["returns"]) == 3
     assert score["std"] > 0
     main(["eval", str(run), "--episodes", "3", "--seed", "1"])
-    said = capsys.readouterr().out
-    assert f"mean {score['mean']:,.2f}" in said
-    assert said.count("episode ") == 3
+    output = capsys.readouterr().out
+    assert f"mean {score['mean']:,.2f}" in output
+    assert output.count("episode ") == 3
     main(["eval", str(run), "--episodes", "3", "--seed", "2", "--json"])
     assert json.loads(capsys.readouterr().out)["returns"] != score["returns"]
 
@@ -90,16 +91,19 @@ def test_compare_prints_a_table_or_json_and_keeps_both_with_a_picture(
     other = tmp_path / "other"
     t3d.train("Pendulum-v1", run=other, quiet=True, **(TINY | {"tau": 0.5, "seed": 1}))
     assert main(["compare", f"mine={run}", "other"]) == 0
-    said = capsys.readouterr().out.splitlines()
-    assert any(line.startswith("other against mine: not significantly different") for line in said)
-    assert said[-3:] == ["runs/compare.png", "runs/compare.svg", "runs/compare.json"]
+    output = capsys.readouterr().out.splitlines()
+    assert any(
+        line.startswith("other against mine: not significantly different") for line in output
+    )
+    assert output[-3:] == ["runs/compare.png", "runs/compare.svg", "runs/compare.json"]
     assert main(["compare", f"mine={run}", "other", "--json", "--out", "it"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found == read_json(tmp_path / "it.json") == read_json(Path("runs/compare.json"))
-    assert list(found["groups"]) == ["mine", "other"]
-    last = [RunFolder(path).metrics("evaluation") for path in (run, other)]
-    finals = [list(records)[-1]["mean"] for records in last]
-    assert [told["mean"]["value"] for told in found["groups"].values()] == pytest.approx(finals)
+    comparison = json.loads(capsys.readouterr().out)
+    assert comparison == read_json(tmp_path / "it.json") == read_json(Path("runs/compare.json"))
+    assert list(comparison["groups"]) == ["mine", "other"]
+    evaluations = [RunFolder(path).records(t3d.Evaluation) for path in (run, other)]
+    finals = [list(each)[-1].mean for each in evaluations]
+    means = [group["mean"]["value"] for group in comparison["groups"].values()]
+    assert means == pytest.approx(finals)
     assert main(["compare", f"mine={run}", "other", "--out", "/proc/no/it"]) == 2
     out, err = capsys.readouterr()
     assert out == ""
@@ -108,18 +112,18 @@ def test_compare_prints_a_table_or_json_and_keeps_both_with_a_picture(
 
 def test_presets_lists_all_with_reasons(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["presets"]) == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     for word in ("paper-2018", "author-2020", "Pendulum-v1", "--hidden 400 300"):
-        assert word in said
+        assert word in output
 
 
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"t3d {t3d.__version__}\n"
     assert main([]) == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     for command in COMMANDS:
-        assert f"\n  {command} " in said
+        assert f"\n  {command} " in output
 
 
 def test_python_dash_m_is_the_command(tmp_path: Path) -> None:
@@ -200,7 +204,7 @@ def test_what_to_type_next_works_without_t3d_on_the_path(
             "--agent is 'worst'; expected one of: best, last (t3d eval --help)",
         ),
         ("record nowhere", "no run folder at nowhere"),
-        ("record RUN --out /proc/no/film", "cannot be written"),
+        ("record RUN --out /proc/no/video", "cannot be written"),
         ("plot", "plot needs one or more run folders: t3d plot RUN [RUN ...]"),
         ("plot nowhere", "no run folder at nowhere"),
         ("plot RUN --out /proc/no/curve", "cannot be written"),
@@ -326,10 +330,9 @@ def test_a_signal_saves_and_the_run_resumes_to_the_same_end(
     assert stopped_at.name < "step-000000001500"
 
     assert main(["resume", str(run), "--no-video"]) == 0
-    whole = tmp_path / "whole"
-    assert main(["train", *flags, "--run", str(whole)]) == 0
-    assert same_bits(run, whole)
-    assert metrics_without_time(run) == metrics_without_time(whole)
+    uninterrupted = tmp_path / "uninterrupted"
+    assert main(["train", *flags, "--run", str(uninterrupted)]) == 0
+    assert same_bits_and_records(run, uninterrupted)
 
 
 def test_a_run_that_was_stopped_before_its_score_gets_it_by_resume(
@@ -362,16 +365,16 @@ def test_resume_takes_another_number_of_threads(
     tmp_path: Path, engine: str, bit_exact: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The fused engine gives the same bits with any number; of the reference, the run says so."""
-    short, whole = tmp_path / "short", tmp_path / "whole"
+    short, uninterrupted = tmp_path / "short", tmp_path / "uninterrupted"
     knobs = TINY | {"engine": engine}
     t3d.train("Pendulum-v1", run=short, quiet=True, **(knobs | {"steps": 40}))
     resumed = ["resume", str(short), "--steps", "60", "--threads", "2", "--no-video"]
     assert main(resumed) == 0
     assert RunFolder(short).config().threads == 2
     assert t3d.inspect(short)["bit_exact"] is bit_exact
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     if bit_exact:
-        t3d.train("Pendulum-v1", run=whole, quiet=True, **knobs)
-        assert same_bits(short, whole)
+        t3d.train("Pendulum-v1", run=uninterrupted, quiet=True, **knobs)
+        assert same_bits(short, uninterrupted)
     else:
-        assert "threads was 1, is 2: from here on not bit for bit" in said
+        assert "threads was 1, is 2: from here on not bit for bit" in output

@@ -42,9 +42,9 @@ def test_a_search_mends_a_bad_preset(
     Path("bad.toml").write_text(f'why = "bad on purpose"\n[knobs]\n{short}{seen}{bad}')
     words = ["tune", "--preset", "bad.toml", "--hidden", "64", "64", "--threads", "1"]
     assert main([*words, "--trials", "4"]) == 0
-    said = capsys.readouterr().out
-    found = re.search(r"Best: (-[\d,.]+), trial \d of 4; it began at (-[\d,.]+)", said)
-    assert found
-    best, began = (float(value.replace(",", "")) for value in found.groups())
+    output = capsys.readouterr().out
+    match = re.search(r"Best: (-[\d,.]+), trial \d of 4; it began at (-[\d,.]+)", output)
+    assert match
+    best, began = (float(value.replace(",", "")) for value in match.groups())
     assert began < -1000  # it cannot swing up
     assert best > -400

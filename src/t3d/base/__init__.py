@@ -1,1 +1,1 @@
-"""What T3D needs and any program might: errors, files, numbers, random streams, this machine."""
+"""Helpers that know nothing of RL: errors, files, numbers, random streams, this machine."""

@@ -24,5 +24,5 @@ def entry(function: Function) -> Function:
 
     try:
         return cast(Function, numba.njit(cache=True, **_OPTIONS)(function))
-    except RuntimeError:  # neither beside the source nor in the user's cache can be written
+    except RuntimeError:  # neither the source's folder nor the user's cache is writable
         return compiled(function)

@@ -3,7 +3,7 @@
     T3DError
     ├── BadInput              what the user gave cannot be used
     ├── CannotWrite           a file or folder cannot be written
-    └── RunFailed             training cannot go on; what was learned is saved
+    └── RunFailed             training cannot continue; what was learned is saved
         ├── Diverged          the agent's numbers are no longer finite
         ├── BrokenEnvironment an environment broke Gymnasium's rules, or raised
         └── BrokenWatcher     a watcher raised
@@ -25,7 +25,7 @@ class CannotWrite(T3DError):
 
 
 class RunFailed(T3DError):
-    """Training cannot go on."""
+    """Training cannot continue."""
 
 
 class Diverged(RunFailed):

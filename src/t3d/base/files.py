@@ -1,7 +1,7 @@
-"""Files: written whole or not at all, and read without trust.
+"""Files: written completely or not at all, and read without trust.
 
-Nothing here runs what it reads. What a file says of its own size is checked against the size
-that it has, before memory is taken for it.
+Nothing here executes what it reads. The size that a file claims is checked against its real
+size before memory is allocated for it.
 """
 
 import hashlib
@@ -16,9 +16,9 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 from t3d.base.errors import BadInput, CannotWrite
 
-_LARGEST_JSON = 64 * 2**20
-_LARGEST_HEADER = 2**20
-# The types of numbers that we write, and their bytes.
+_MAXIMUM_JSON = 64 * 2**20
+_MAXIMUM_HEADER = 2**20
+# Bytes per number of each type that we write.
 _WIDTHS = {"F64": 8, "F32": 4, "I64": 8, "U64": 8, "I32": 4, "U8": 1, "BOOL": 1}
 
 
@@ -35,20 +35,20 @@ def write(path: Path, content: bytes) -> None:
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Write a file in the place of another: whoever reads sees the one or the other, whole."""
-    aside = path.with_name(f".writing-{path.name}")
-    aside.unlink(missing_ok=True)
-    write(aside, content)
+    """Replace a file atomically: a reader sees the old content or the new, never a part."""
+    temporary = path.with_name(f".writing-{path.name}")
+    temporary.unlink(missing_ok=True)
+    write(temporary, content)
     try:
-        os.replace(aside, path)
+        os.replace(temporary, path)
     except OSError:
-        aside.unlink()
+        temporary.unlink()
         raise
     flush_folder(path.parent)
 
 
 def save(path: Path, content: bytes) -> None:
-    """`replace`, for what the user waits for: an error says which file and why."""
+    """`replace`, for a file that the user asked for: an error names the file and the reason."""
     try:
         replace(path, content)
     except OSError as error:
@@ -76,29 +76,29 @@ def flush_folder(path: Path) -> None:
         os.close(descriptor)
 
 
-def read(path: Path, most: int) -> bytes:
-    """A regular file of at most so many bytes. A link, a pipe or a device is refused unopened."""
+def read(path: Path, maximum: int) -> bytes:
+    """The content of a regular file of at most `maximum` bytes. Links and devices are refused."""
     size = regular_size(path)
-    if size > most:
-        raise BadInput(f"{path} has {size:,} bytes; expected at most {most:,}")
+    if size > maximum:
+        raise BadInput(f"{path} has {size:,} bytes; expected at most {maximum:,}")
     return path.read_bytes()
 
 
 def regular_size(path: Path) -> int:
-    """The bytes of a regular file; anything else is refused."""
+    """The size of a regular file in bytes; anything else is refused."""
     try:
-        found = path.lstat()
+        status = path.lstat()
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror or error}") from error
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise BadInput(f"{path} is not a regular file")
-    return found.st_size
+    return status.st_size
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object."""
     try:
-        values = json.loads(read(path, _LARGEST_JSON))
+        values = json.loads(read(path, _MAXIMUM_JSON))
     except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"{path} cannot be read: {error}") from error
     if not isinstance(values, dict):
@@ -114,7 +114,7 @@ def hash_of(path: Path) -> str:
 
 
 class Header(NamedTuple):
-    """What a safetensors file says it holds."""
+    """The header of a safetensors file: what the file claims to hold."""
 
     shapes: dict[str, tuple[int, ...]]
     metadata: dict[str, str]
@@ -122,17 +122,17 @@ class Header(NamedTuple):
 
 
 def header(path: Path) -> Header:
-    """The header of a safetensors file, if the file has just the size that it says."""
+    """The header of a safetensors file whose size is the one that its header claims."""
     size = regular_size(path)
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
-            if not 2 <= length <= min(_LARGEST_HEADER, size - 8):
+            if not 2 <= length <= min(_MAXIMUM_HEADER, size - 8):
                 raise ValueError(f"its header claims {length:,} bytes")
-            said = json.loads(file.read(length))
-        metadata = said.pop("__metadata__", {})
+            entries = json.loads(file.read(length))
+        metadata = entries.pop("__metadata__", {})
         shapes, dtypes, total = {}, {}, 0
-        for name, entry in said.items():
+        for name, entry in entries.items():
             shape = tuple(entry["shape"])
             if not all(isinstance(n, int) and n >= 0 for n in shape):
                 raise ValueError(f"{name} has shape {shape}")
@@ -146,7 +146,7 @@ def header(path: Path) -> Header:
 
 
 def need_room(path: Path, needed: int, what: str) -> None:
-    """Refuse what does not fit on the disk that holds a folder, or the next one above it."""
+    """Raise `CannotWrite` if the disk of a folder, which need not exist yet, has no room."""
     path = _existing(path)
     free = shutil.disk_usage(path).free
     if needed > free:
@@ -155,7 +155,7 @@ def need_room(path: Path, needed: int, what: str) -> None:
 
 
 def scratch(path: Path) -> BinaryIO:
-    """A file on the disk that holds a folder, or will; it has no name and goes with the process."""
+    """A nameless temporary file on the disk of a folder; it vanishes with the process."""
     try:
         return cast(BinaryIO, tempfile.TemporaryFile(dir=_existing(path)))
     except OSError as error:
@@ -163,13 +163,14 @@ def scratch(path: Path) -> BinaryIO:
 
 
 def _existing(path: Path) -> Path:
+    """The folder itself, or the nearest one above it that exists."""
     while not path.exists() and path != path.parent:
         path = path.parent
     return path
 
 
 def size(count: float) -> str:
-    """So many bytes, as people say it."""
+    """A number of bytes for people, such as 1.5 GB."""
     for unit in ("bytes", "kB", "MB"):
         if count < 1000:
             return f"{count:.3g} {unit}"

@@ -1,4 +1,4 @@
-"""The user's own code by its name, `module:name`: environments, agents, network bodies."""
+"""Import the user's own code by its name, `module:name`: environments, agents, bodies."""
 
 import importlib
 import os
@@ -11,7 +11,7 @@ from t3d.base.text import blame, did_you_mean
 
 
 def name_of(thing: Any) -> str:
-    """`module:name` of a class or function; what has no name, such as a partial, gets its type's.
+    """`module:name` of a class or function; without a name, such as a partial, its type's.
 
     A name with `<` in it, such as a lambda's, cannot be imported.
     """
@@ -22,7 +22,7 @@ def name_of(thing: Any) -> str:
 def import_module_of(name: str, role: str, parameter: str) -> ModuleType:
     """Import the module of `module:name`, from the current folder or the installed packages.
 
-    Messages say which `role` it has, and which `parameter` takes the thing itself.
+    Errors name its `role`, and the `parameter` that accepts the object itself.
     """
     module_name, _, attribute = name.partition(":")
     in_main = module_name == "__main__"
@@ -41,7 +41,7 @@ def import_module_of(name: str, role: str, parameter: str) -> ModuleType:
 
 
 def member(module: ModuleType | None, attribute: str) -> Any:
-    """What a module calls by a name, which may have dots; None if it has no such thing."""
+    """The attribute of a module, by a name that may have dots; None if there is none."""
     value: Any = module
     for part in attribute.split("."):
         value = getattr(value, part, None)

@@ -13,7 +13,7 @@ from t3d.base.text import did_you_mean
 
 @dataclass(frozen=True)
 class Span:
-    """Where `t3d tune` looks for a number: from low to high, evenly or evenly in its logarithm."""
+    """The range that `t3d tune` searches: from low to high, on a linear or a logarithmic scale."""
 
     low: float
     high: float
@@ -32,8 +32,8 @@ def knob(
 ) -> Any:
     """A field with its range: `minimum <= value <= maximum` and `value > above`.
 
-    `scope` says what the knob changes. `search` is where `t3d tune` looks for a better value: a
-    span, or some choices.
+    `scope` says what the knob changes. `search` is what `t3d tune` tries: a span, or some
+    choices.
     """
     bounds = {"minimum": minimum, "above": above, "maximum": maximum}
     about = {"scope": scope, "help": help, "search": search}
@@ -48,7 +48,7 @@ def range_in_words(field: "dataclasses.Field[Any]") -> str:
 
 
 def checked(field: "dataclasses.Field[Any]", kind: Any, value: Any) -> Any:
-    """The value as the knob's type and in its range, or an error that says which knob and why."""
+    """The value converted to the knob's type; an error if it cannot be, or is out of range."""
     name = field.name
     if get_origin(kind) is UnionType:  # a knob that may be None
         if value is None:
@@ -64,30 +64,30 @@ def checked(field: "dataclasses.Field[Any]", kind: Any, value: Any) -> Any:
         return value
     if get_origin(kind) is tuple:
         kind = get_args(kind)[0]
-        value = (value,) if isinstance(value, (int, float)) else value  # one number will do
+        value = (value,) if isinstance(value, (int, float)) else value  # one number is enough
         if not isinstance(value, (tuple, list)) or not value:
-            wanted = "whole numbers" if kind is int else "numbers"
-            raise BadInput(f"{name} is {value!r}; expected one or more {wanted}")
+            noun = "whole numbers" if kind is int else "numbers"
+            raise BadInput(f"{name} is {value!r}; expected one or more {noun}")
         return tuple(_number(field, kind, item) for item in value)
     if kind in (str, bool):
         if not isinstance(value, kind) or value == "":
-            wanted = "true or false" if kind is bool else "text"
-            raise BadInput(f"{name} is {value!r}; expected {wanted}")
+            noun = "true or false" if kind is bool else "text"
+            raise BadInput(f"{name} is {value!r}; expected {noun}")
         return value
     return _number(field, kind, value)
 
 
 def _number(field: "dataclasses.Field[Any]", kind: Any, value: Any) -> Any:
-    wanted = "a whole number" if kind is int else "a number"
+    noun = "a whole number" if kind is int else "a number"
     limits = range_in_words(field)
-    expected = f"{field.name} is {value!r}; expected {wanted}{' ' if limits else ''}{limits}"
+    message = f"{field.name} is {value!r}; expected {noun}{' ' if limits else ''}{limits}"
     bounds = field.metadata
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise BadInput(expected)
+        raise BadInput(message)
     if not (bounds["minimum"] <= value <= bounds["maximum"] and value > bounds["above"]):
-        raise BadInput(expected)
+        raise BadInput(message)
     if math.isinf(value) or (kind is int and value != int(value)):
-        raise BadInput(expected)
+        raise BadInput(message)
     return kind(value)
 
 
@@ -102,7 +102,7 @@ def flag(name: str, value: Any) -> str:
 
 
 def typed_value(kind: Any, text: str) -> Any:
-    """One typed word as a value of a knob's type; if it is none, the word, for `checked` to refuse.
+    """A typed word as a value of a knob's type, or else the word itself, which `checked` refuses.
 
     Whole numbers may be typed as 1e6.
     """

@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
 
 def available_memory() -> int | None:
-    """Bytes of RAM that a program may still take; None where the system does not tell."""
-    found = []
+    """Bytes of RAM that a program may still use; None if the system does not report it."""
+    limits = []
     with suppress(OSError, ValueError, IndexError):
         lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-        found.append(int(lines["MemAvailable"].split()[0]) * 1024)
+        limits.append(int(lines["MemAvailable"].split()[0]) * 1024)
     with suppress(OSError, ValueError):  # a container's share
         group = Path("/sys/fs/cgroup")
-        most = int((group / "memory.max").read_text())
-        found.append(most - int((group / "memory.current").read_text()))
-    return min(found, default=None)
+        maximum = int((group / "memory.max").read_text())
+        limits.append(maximum - int((group / "memory.current").read_text()))
+    return min(limits, default=None)
 
 
 def cores() -> int:

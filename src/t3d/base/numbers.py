@@ -1,4 +1,4 @@
-"""Numbers that come from outside: as the type we compute with, and whether they can be used."""
+"""Numbers from outside: converted to float32, and checked to be finite."""
 
 import math
 from typing import Any
@@ -9,15 +9,15 @@ from numpy.typing import ArrayLike, NDArray
 Array = NDArray[Any]
 
 
-def as_floats(given: ArrayLike) -> NDArray[np.float32]:
-    """The same as float32. What is too large becomes infinite, and is to be refused as that."""
-    if isinstance(given, np.ndarray) and given.dtype == np.float32:
-        return given
+def as_floats(values: ArrayLike) -> NDArray[np.float32]:
+    """The values as float32. Those that are too large become infinite, for the caller to refuse."""
+    if isinstance(values, np.ndarray) and values.dtype == np.float32:
+        return values
     with np.errstate(over="ignore"):
-        return np.asarray(given, np.float32)
+        return np.asarray(values, np.float32)
 
 
 def all_finite(array: NDArray[Any]) -> bool:
     """Whether no number is nan or infinite."""
-    # A sum of squares that is finite has finite parts; another may have too, if they are large.
+    # Fast path: if the sum of squares is finite, all are. It may overflow: then look at each.
     return math.isfinite(np.vdot(array, array)) or bool(np.isfinite(array).all())

@@ -1,9 +1,9 @@
-"""What an observation is made of, and how it is one row of numbers everywhere in T3D.
+"""The parts of an observation, and how T3D stores it as one row of numbers.
 
-Vectors alone are float32, one behind the other. With images, a row is bytes: all images of
-the oldest frame of the stack, of the next, ... of the newest, channel by channel, and then
-the vectors as the bytes of their float32. So the newest frame and the vectors stand together
-at the end, and all that a memory need store of a stack is that end.
+Without images, a row is the vectors as float32, one after another. With images, it is bytes:
+first the images of each frame of the stack, oldest frame first, channel by channel; then the
+bytes of the float32 vectors. The newest frame and the vectors are together at the end of the
+row, and a memory stores only that end.
 """
 
 import math
@@ -45,15 +45,15 @@ class Layout(NamedTuple):
         return np.dtype(np.uint8 if self.images else np.float32)
 
     @classmethod
-    def from_json(cls, said: dict[str, Any]) -> "Layout":
-        """What `_asdict` became on the way through JSON."""
-        images = tuple(Image(*image) for image in said["images"])
-        layout = cls(said["vector"], images, said["frame_stack"])
+    def from_json(cls, values: dict[str, Any]) -> "Layout":
+        """The layout whose `_asdict` was written as JSON."""
+        images = tuple(Image(*image) for image in values["images"])
+        layout = cls(values["vector"], images, values["frame_stack"])
         sizes = [
             layout.vector + 1,
             layout.frame_stack,
             *(side for image in images for side in image),
         ]
         if not all(type(size) is int and 1 <= size < 2**31 for size in sizes):
-            raise ValueError(f"{said} is no layout of an observation")
+            raise ValueError(f"{values} is no layout of an observation")
         return layout

@@ -44,7 +44,7 @@ _WORD = 0xFFFFFFFFFFFFFFFF
 
 
 def generator_state(stream: np.random.Generator) -> NDArray[np.uint64]:
-    """The whole state of a stream as six 64-bit words: a plain array, like all our state."""
+    """The state of a stream as six 64-bit words: a plain array, like all saved state."""
     state = stream.bit_generator.state
     position, increment = state["state"]["state"], state["state"]["inc"]
     words = [position >> 64, position & _WORD, increment >> 64, increment & _WORD]
@@ -52,7 +52,7 @@ def generator_state(stream: np.random.Generator) -> NDArray[np.uint64]:
 
 
 def set_generator_state(stream: np.random.Generator, words: NDArray[np.uint64]) -> None:
-    """Put a stream back where `generator_state` found it."""
+    """Set a stream to a state from `generator_state`."""
     high, low, increment_high, increment_low, has_uint32, uinteger = (int(w) for w in words)
     stream.bit_generator.state = {
         "bit_generator": "PCG64",

@@ -42,7 +42,7 @@ def names(groups: Mapping[str, Sequence["Option"]]) -> list[str]:
 def row(left: str, right: str, column: int = _COLUMN) -> list[str]:
     """A line of two columns; the right one is wrapped."""
     words = textwrap.wrap(right, width() - column, break_on_hyphens=False)
-    if len(left) + 4 > column:  # too long to stand beside the right column
+    if len(left) + 4 > column:  # too long for its column
         words = ["", *words]
     lefts = [f"  {left}"] + [""] * (len(words) - 1)
     return [f"{one:<{column}}{other}".rstrip() for one, other in zip(lefts, words)]

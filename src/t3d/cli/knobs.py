@@ -1,4 +1,4 @@
-"""The commands that take every knob: train, doctor and tune. What is typed wins over the preset."""
+"""The commands that take every knob: train, doctor and tune. A typed knob overrides the preset."""
 
 import dataclasses
 from argparse import Namespace
@@ -20,7 +20,7 @@ FIRST = (
     *("hidden", "batch_size", "learning_rate", "eval_every", "device"),
 )
 _PRESET = Option(
-    "preset", "a name that `t3d presets` lists, a TOML file, or auto", "auto", metavar="NAME"
+    "preset", "a name from `t3d presets`, a TOML file, or auto: that of ENV", "auto", metavar="NAME"
 )
 
 
@@ -29,7 +29,7 @@ class Typed(NamedTuple):
 
     options: Namespace  # the command's own, typed or by default
     preset: str
-    config: Config  # the preset's knobs, and over them the typed ones
+    config: Config  # the preset's knobs, overridden by the typed ones
     knobs: frozenset[str]  # the names of the typed ones
 
 
@@ -50,7 +50,7 @@ def read_knobs(name: str, about: str, own: Sequence[Option], words: Sequence[str
 
 
 def _command(name: str, about: str, own: Sequence[Option], config: Config) -> Command:
-    """The command with all its options; the knobs by scope, and as in this config by default."""
+    """The command with all its options: the knobs by scope, with this config's defaults."""
     scopes: dict[str, list[Option]] = {scope: [] for scope in SCOPES}
     for field in dataclasses.fields(Config):
         if field.name != "env":
@@ -96,5 +96,5 @@ def _help(command: Command, own: Sequence[Option], words: Sequence[str]) -> None
         scope: [option for option in options if option.name not in FIRST]
         for scope, options in scopes.items()
     }
-    head = f"all other knobs; t3d {command.name} --help-all explains them:"
+    head = f"all other knobs (t3d {command.name} --help-all explains them):"
     show("\n".join([page(command.usage, about, command.argument, first), "", head, *names(rest)]))

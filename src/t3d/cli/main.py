@@ -1,6 +1,6 @@
-"""The command line: t3d train and the commands beside it.
+"""The command line: t3d train and the other commands.
 
-Nothing heavy is imported before a command needs it, so that help answers at once.
+Nothing heavy is imported before a command needs it, so that --help is fast.
 """
 
 import sys
@@ -63,6 +63,6 @@ def _help() -> str:
     lines = ["usage: t3d COMMAND ...", "", "Train and use TD3 agents for continuous control.", ""]
     for name, command in COMMANDS.items():
         lines += row(name, (command.__doc__ or "").splitlines()[0], column=12)
-    lines += ["", "t3d COMMAND --help explains a command; t3d --version says which T3D this is."]
+    lines += ["", "t3d COMMAND --help explains a command; t3d --version prints the version."]
     lines += ["Start with: t3d train"]
     return "\n".join(lines)

@@ -204,7 +204,7 @@ class _Parser(argparse.ArgumentParser):
         return f"{self.command.name} has no option {flag!r}{advice}"
 
 
-def whole(text: str) -> int:
+def whole_number(text: str) -> int:
     """A whole number."""
     try:
         return int(text)

@@ -4,7 +4,7 @@ import contextlib
 from pathlib import Path
 
 from t3d.cli import say
-from t3d.cli.options import Argument, Command, Option, parse, whole
+from t3d.cli.options import Argument, Command, Option, parse, whole_number
 from t3d.cli.runs import RUNS
 
 
@@ -13,7 +13,7 @@ def report(words: list[str]) -> int:
     options = [
         Option("out", "page to write; by default in the run folder, or in runs/", None, "FILE"),
         Option("watch", "serve the page on localhost, and update it while runs train", False),
-        Option("port", "port to serve it on; 0 = any that is free", 0, "N", whole),
+        Option("port", "port to serve it on; 0 = any free one", 0, "N", whole_number),
     ]
     typed = parse(Command("report", f"{report.__doc__}", RUNS, {"options": options}), words)
     if typed.watch:

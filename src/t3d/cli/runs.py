@@ -5,7 +5,7 @@ from pathlib import Path
 
 from t3d.base.errors import BadInput
 from t3d.cli import say
-from t3d.cli.options import Argument, Command, Option, one_of, parse, whole
+from t3d.cli.options import Argument, Command, Option, one_of, parse, whole_number
 
 RUN = Argument("run", "RUN", "a run folder")
 RUNS = Argument("runs", "RUN", "one or more run folders", "many")
@@ -47,10 +47,10 @@ def inspect(words: list[str]) -> int:
 
 
 def evaluate(words: list[str]) -> int:
-    """Play episodes without noise: the mean, the std and every return."""
+    """Play episodes without noise; print every return, the mean and the std."""
     options = [
-        Option("episodes", "episodes to play", 10, "N", whole),
-        Option("seed", "seed of the episodes", 0, "N", whole),
+        Option("episodes", "episodes to play", 10, "N", whole_number),
+        Option("seed", "seed of the episodes", 0, "N", whole_number),
         _AGENT,
         JSON,
     ]
@@ -72,7 +72,7 @@ def record(words: list[str]) -> int:
     """Record a video of one episode: an mp4 and a GIF."""
     options = [
         Option("out", "file to write; by default episode.mp4 in the run folder", None, "PATH"),
-        Option("seed", "seed of the episode", 0, "N", whole),
+        Option("seed", "seed of the episode", 0, "N", whole_number),
         _AGENT,
     ]
     typed = parse(Command("record", f"{record.__doc__}", RUN, {"options": options}), words)

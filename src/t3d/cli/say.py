@@ -1,4 +1,4 @@
-"""What several commands need to talk to whoever typed them."""
+"""Shared by the commands: the terminal, and how the user types `t3d`."""
 
 import os
 import shlex

@@ -12,7 +12,7 @@ from t3d.base.errors import BadInput, T3DError
 from t3d.base.knobs import flag
 from t3d.cli import say
 from t3d.cli.knobs import read_knobs
-from t3d.cli.options import Argument, Command, Option, parse, whole
+from t3d.cli.options import Argument, Command, Option, parse, whole_number
 from t3d.cli.runs import JSON, RUN
 from t3d.config import search_ranges
 from t3d.presets import train_command
@@ -30,18 +30,32 @@ def sweep(words: list[str]) -> int:
     about = f"{sweep.__doc__} Run the same command again to resume it."
     spec = Argument("spec", "SPEC", "a TOML file, the folder of a sweep, or environments", "many")
     options = [
-        Option("seeds", "how many, from 0 on, or which: 0,5,7 or [5]", None, "SEEDS"),
-        Option("preset", "a name that `t3d presets` lists, a TOML file, or auto", None, "NAME"),
+        Option(
+            "seeds",
+            "how many seeds, from 0 on, or a list: 0,5,7; [5] is seed 5 alone; by default 1",
+            None,
+            "SEEDS",
+        ),
+        Option(
+            "preset",
+            "a name from `t3d presets`, a TOML file, or auto: that of each environment",
+            None,
+            "NAME",
+        ),
         Option(
             "set",
-            "one value, or several to try: tau=0.005,0.01; may be typed again",
+            "one value, or several to compare: tau=0.005,0.01; can be repeated",
             (),
             "KNOB=VALUES",
             repeated=True,
         ),
         Option("out", "folder to write; by default under runs/", None, "PATH"),
         Option(
-            "jobs", "how many runs to train at a time; by default one per core", None, "N", whole
+            "jobs",
+            "how many runs to train at a time; by default one per core",
+            None,
+            "N",
+            whole_number,
         ),
         Option(
             "ray",
@@ -65,7 +79,7 @@ def _spec_of(typed: Namespace) -> tuple["Spec", Path]:
     if path.suffix == ".toml" or path.exists():
         if len(typed.spec) > 1 or typed.seeds or typed.preset or typed.set:
             raise BadInput(
-                f"{path} says what to sweep; leave out --seeds, --preset, --set and more"
+                f"{path} says what to sweep; leave out --seeds, --preset, --set and other words"
             )
         spec, name = read_spec(path), path.stem
     else:
@@ -85,7 +99,7 @@ def _knob_values(text: str) -> tuple[str, Any]:
 
 
 def _values(text: str) -> Any:
-    """The text as a value of TOML; else its parts between commas, and a word as it is."""
+    """The text as a TOML value; else as a list, if it has commas; else as a plain string."""
     import tomllib
 
     with contextlib.suppress(tomllib.TOMLDecodeError):
@@ -95,7 +109,7 @@ def _values(text: str) -> Any:
 
 
 def train_sweep(spec: "Spec", out: Path, jobs: int | None, ray: str | None) -> int:
-    """Train a sweep; say how it ended, and what to type next."""
+    """Train a sweep; print how it ended, and what to type next."""
     from t3d.run.folder import RunFolder
     from t3d.show import plots
     from t3d.show.sweep import scores, sweep
@@ -133,14 +147,19 @@ def tune(words: list[str]) -> int:
     """Search for better knobs with many short runs."""
     about = (
         f"{tune.__doc__} Ctrl-C saves; run the same command again to resume."
-        " Takes all knobs of train; those that are typed are not searched."
+        " Takes all knobs of train; a knob that you set is not searched."
     )
     searchable = ", ".join(name.replace("_", "-") for name in search_ranges)
     own = [
-        Option("trials", "trials to finish in total, also over several starts", 30, "N", whole),
+        Option("trials", "total number of trials, earlier starts included", 30, "N", whole_number),
         Option("search", f"knobs to search; by default {searchable}", (), "KNOB", many=True),
         Option("out", "folder to write; by default runs/tune-ENV", None, "PATH"),
-        Option("storage", "database that several machines share; by default a file", None, "URL"),
+        Option(
+            "storage",
+            "database, to search on several machines; by default a file in --out",
+            None,
+            "URL",
+        ),
     ]
     typed = read_knobs("tune", about, own, words)
     from t3d.run.folder import safe_name
@@ -169,7 +188,7 @@ def tune(words: list[str]) -> int:
 
 
 def _end_tuning(plan: "Plan", study: "Study", console: "Console") -> int:
-    """Say which knobs were best, where they are, and how far to trust them."""
+    """Print which knobs were best, where they are, and how to test them."""
     from t3d.show import terminal, tuning
     from t3d.study.tune import best_of, importances, results, write_best
 
@@ -182,7 +201,7 @@ def _end_tuning(plan: "Plan", study: "Study", console: "Console") -> int:
         advice = "start from another --preset, or with a smaller --learning-rate"
         raise BadInput(f"none of {len(trials)} trials finished; {advice}")
     first = next((each for each in trials if each.number == 0 and each.ended == "finished"), None)
-    before = f"; the start had {first.value:,.1f}" if first else ""
+    before = f"; the starting knobs had {first.value:,.1f}" if first else ""
     tell(f"Best: {best.value:,.1f}, trial {best.number} of {len(trials)}{before}")
     preset = write_best(plan, best, len(trials))
     tell(f"  preset  {preset}")
@@ -203,7 +222,7 @@ def _end_tuning(plan: "Plan", study: "Study", console: "Console") -> int:
 
 def compare(words: list[str]) -> int:
     """Compare groups of runs, with intervals over seeds and a verdict."""
-    about = f"{compare.__doc__} Of a single folder, it compares the settings in it."
+    about = f"{compare.__doc__} With a single folder, compare the settings in it."
     groups = Argument("groups", "GROUP", "folders of runs, runs, or LABEL=FOLDER", "many")
     options = [
         Option("out", "files to write, without their ending", "runs/compare", "PATH"),
@@ -227,7 +246,7 @@ def compare(words: list[str]) -> int:
 
 def check(words: list[str]) -> int:
     """Check whether a run is normal, against known runs of its task."""
-    about = f"{check.__doc__} It draws both. The exit code is 1 if the run is below them, else 0."
+    about = f"{check.__doc__} Draws both. The exit code is 1 if the run is below them, else 0."
     options = [
         Option("out", "picture to write; by default check.png in the run folder", None, "PATH"),
         JSON,

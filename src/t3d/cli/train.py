@@ -1,4 +1,4 @@
-"""Commands that train one agent, and what to know before: train, resume, doctor, presets."""
+"""Commands that train one agent or prepare for it: train, resume, doctor, presets."""
 
 import contextlib
 import json
@@ -11,7 +11,7 @@ from t3d.base.errors import BadInput, T3DError
 from t3d.base.knobs import flag
 from t3d.cli import say
 from t3d.cli.knobs import read_knobs
-from t3d.cli.options import Command, Option, parse, whole
+from t3d.cli.options import Command, Option, parse, whole_number
 from t3d.cli.runs import JSON, RUN
 from t3d.cli.studies import train_sweep
 from t3d.config import Config
@@ -30,7 +30,9 @@ def train(words: list[str]) -> int:
     """Train an agent on an environment, Pendulum-v1 by default."""
     own = [
         Option("run", "folder to write; by default a new one under runs/", None, "PATH"),
-        Option("seeds", "how many seeds to train, in parallel, from --seed on", 1, "N", whole),
+        Option(
+            "seeds", "how many seeds to train, in parallel, from --seed on", 1, "N", whole_number
+        ),
         _VIDEO,
     ]
     typed = read_knobs("train", f"{train.__doc__}", own, words)
@@ -52,24 +54,18 @@ def train(words: list[str]) -> int:
 def resume(words: list[str]) -> int:
     """Resume a run where it stopped, or train it further with --steps."""
     options = [
-        Option("steps", "train to this many steps instead", None, "N", whole),
-        Option("threads", "CPU threads of an update instead", None, "N", whole),
-        Option("ray", "another Ray cluster for its collectors", None, "ADDRESS"),
+        Option("steps", "new total of environment steps", None, "N", whole_number),
+        Option("threads", "new number of CPU threads of an update", None, "N", whole_number),
+        Option("ray", "new Ray cluster for its collectors", None, "ADDRESS"),
         _VIDEO,
     ]
     typed = parse(Command("resume", f"{resume.__doc__}", RUN, {"options": options}), words)
     from t3d.play.envs import EnvMaker
-    from t3d.run.checkpoint import has_finished
     from t3d.run.folder import RunFolder
-    from t3d.run.session import Outcome
-    from t3d.show import progress, terminal
+    from t3d.show import progress
 
     console = say.console()
     folder = RunFolder.open(typed.run)
-    unscored = typed.steps is None and folder.score() is None
-    if unscored and has_finished(folder, folder.config().steps):
-        terminal.say(console, f"{folder.config().env} is trained, but has no score yet: {folder}")
-        return end_training(Outcome(folder, None), console, video=typed.video)
     changes = {name: getattr(typed, name) for name in ("steps", "ray", "threads")}
     changes = {name: value for name, value in changes.items() if value is not None}
     config = Config.from_dict(vars(folder.config()) | changes)
@@ -78,8 +74,8 @@ def resume(words: list[str]) -> int:
 
 
 def doctor(words: list[str]) -> int:
-    """Examine an environment before training: its properties, what to set."""
-    about = f"{doctor.__doc__} Takes all knobs of train; with --steps, it estimates the time."
+    """Check an environment before training, and suggest settings."""
+    about = f"{doctor.__doc__} Takes all knobs of train; the time is estimated for --steps."
     typed = read_knobs("doctor", about, [JSON], words)
     from t3d.play.envs import EnvMaker
     from t3d.run.doctor import examine
@@ -99,7 +95,7 @@ def doctor(words: list[str]) -> int:
         for line in more:
             print(f"{'':>{width}}  {line}")
     print()
-    for advice in diagnosis.advice or ["nothing to change, as far as random play can tell"]:
+    for advice in diagnosis.advice or ["random play shows nothing that needs changing"]:
         print(f"- {advice}")
     print(f"\n  {command}")
     return 0
@@ -112,9 +108,7 @@ def presets(words: list[str]) -> int:
         print(f"{name}\n    {preset.why}")
         flags = [flag(knob, value) for knob, value in preset.knobs.items()]
         print(f"    {' '.join(flags) or '(the defaults)'}")
-    print(
-        "\nt3d train ENV uses the preset named ENV, if there is one; --preset takes any, or a file."
-    )
+    print("\nt3d train ENV uses the preset named ENV, if there is one; --preset NAME uses another.")
     return 0
 
 

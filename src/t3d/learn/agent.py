@@ -1,8 +1,8 @@
 """What every agent has besides its algorithm: bounds, device, random streams, optimisers.
 
 An agent of your own is a subclass of `Agent`, or of `T3D` to change one step of TD3: see
-examples/own_agent.py. All its networks are made in `build`; they are then saved, loaded and
-checked without further code.
+examples/own_agent.py. Make all its networks in `build`: they are then saved, loaded and checked
+without further code.
 """
 
 import dataclasses
@@ -28,13 +28,13 @@ from t3d.learn.replay.memory import ReplayBuffer
 from t3d.learn.replay.sampling import Rows, Sampler, Transitions, Uniform
 from t3d.learn.saving import Saved
 
-Measures = dict[str, SupportsFloat]  # what an update reports: losses, mean values
+Measures = dict[str, SupportsFloat]  # the losses and mean values that an update reports
 
 
 class Agent(Saved, ABC):
-    """An actor and a critic that play and learn. A subclass says with which networks, and how."""
+    """An actor and a critic. A subclass defines their networks, and how they act and learn."""
 
-    agent_id: ClassVar[str]  # what the knob `agent` calls it: t3d, or module:Class
+    agent_id: ClassVar[str]  # its name in the knob `agent`: t3d, or module:Class
     engine: ClassVar[Literal["reference", "fused"]] = "reference"  # PyTorch, or compiled code
     depends_on_threads: ClassVar[bool] = True  # whether PyTorch's threads can change its bits
 
@@ -58,7 +58,7 @@ class Agent(Saved, ABC):
     ) -> None:
         """Build an untrained agent; `low` and `high` bound each dimension of the action.
 
-        Where states are more than a vector, `state_dim` is their layout (base/observation.py).
+        With images, `state_dim` is the layout of a state instead (base/observation.py).
         """
         config = dataclasses.replace(config or Config(), agent=self.agent_id)
         self.config = config
@@ -72,21 +72,21 @@ class Agent(Saved, ABC):
         lowest, highest = (_bound(bound, dtype) for bound in (low, high))
         if lowest.shape != highest.shape or not bool((lowest < highest).all()):
             raise BadInput(f"action bounds are {low!r} and {high!r}; expected low < high")
-        # The bounds as they are saved, so that a loaded agent acts like this one to the bit.
+        # In the precision that is saved, so that a loaded agent acts like this one to the bit.
         self.bounds = lowest.numpy(), highest.numpy()
         self.low, self.high = lowest.to(self.device), highest.to(self.device)
         self.action_dim = len(lowest)
 
         self.sampling = generator(config.seed, "sampling")
         self.smoothing = generator(config.seed, "smoothing")
-        # What the next update depends on: these random streams are saved.
+        # These random streams are saved: the next update depends on them.
         self.streams = {"sampling": self.sampling, "smoothing": self.smoothing}
         if self.layout.images:
             self.streams["augmentation"] = self.perception.augmentation
         self.optimizers: dict[str, torch.optim.Adam] = {}
-        self.updates = 0  # counts updates, never environment steps, and is saved
+        self.updates = 0  # so far; saved with the agent
         self.sampler: Sampler = Uniform()  # chooses the rows to learn from; `build` may replace it
-        self.rows: Rows | None = None  # of the memory, in the last batch
+        self.rows: Rows | None = None  # the rows of the last batch
         self._stored: Transitions | None = None
         self._noise: Tensor | None = None
         self.build(generator(config.seed, "weights"))
@@ -95,7 +95,7 @@ class Agent(Saved, ABC):
 
     @abstractmethod
     def build(self, weights: np.random.Generator) -> None:
-        """Make all networks and their optimisers; `weights` is the random stream to start from."""
+        """Make all networks and optimisers; draw initial weights from the stream `weights`."""
 
     @abstractmethod
     def select_action(self, state: ArrayLike) -> NDArray[np.float32]:
@@ -109,19 +109,19 @@ class Agent(Saved, ABC):
     def update(self, batch: Batch, noise: Tensor) -> Measures:
         """Learn once from a batch. All randomness comes in as arguments."""
 
-    # What a run asks for; a subclass overrides these if its answer differs.
+    # Defaults that a subclass may override.
 
     @classmethod
     def why_not(cls, config: Config, layout: Layout | None) -> str:
-        """Why this agent cannot be used for a config and a layout; empty if it can."""
+        """Why this agent cannot be used for a config and a layout; empty if it can be."""
         other = config.agent != cls.agent_id
         return f"{cls.engine} runs the agent {cls.agent_id}, not {config.agent}" if other else ""
 
     def prepare(self, waiting: Callable[[], None]) -> None:
-        """Get ready to learn, and call `waiting` if that takes a while."""
+        """Get ready to learn, such as by compiling; call `waiting` first if that takes long."""
 
     def begin(self, replay_buffer: ReplayBuffer) -> Callable[[], Measures] | None:
-        """Start an update in the background; returns what finishes it, or None if it cannot."""
+        """Start an update in the background; returns the call that ends it, or None."""
         return None
 
     def last_batch(self, replay_buffer: ReplayBuffer) -> tuple[Transitions, Tensor] | None:
@@ -158,21 +158,21 @@ class Agent(Saved, ABC):
         return self.optimizers[name]
 
     def _adam(self, network: nn.Module) -> torch.optim.Adam:
-        # Where PyTorch can, it steps all parameters in one pass; it then counts on the device.
+        # Fused Adam steps all parameters in one pass, and counts its steps on the device.
         fused = self.device.type in ("cpu", "cuda", "mps")
         adam = torch.optim.Adam(network.parameters(), lr=self.config.learning_rate, fused=fused)
         adam.state.update(adam_state(network, self.device if fused else "cpu"))
         return adam
 
     def sample(self, memory: ReplayBuffer) -> Transitions:
-        """A batch of the memory, as stored but for shifted images, on the device."""
+        """Draw a batch onto the device. Images are shifted; all else is as stored."""
         self.rows = self.sampler.draw(memory, self.config.batch_size, self.sampling)
         stored = memory.batch(self.rows, self.config.n_step, self.config.discount)
         self._stored = self.perception.augment(stored).to(self.device, self.dtype)
         return self._stored
 
     def tell_sampler(self) -> None:
-        """After an update: give the sampler the TD error of each row, if it draws by them."""
+        """After an update: pass the TD error of each row to the sampler, if it wants them."""
         if self.sampler.wants_td_errors and self.rows is not None:
             self.sampler.learned(self.rows, self.td_errors.float().cpu().numpy())
 
@@ -187,11 +187,11 @@ class Agent(Saved, ABC):
         return self.perception.perceive(stored, self.critic, self.critic_target)
 
     def observe(self, states: Array) -> None:
-        """Update the statistics that states are normalised by, if they are."""
+        """Update the running mean and std of states, if states are normalised."""
         self.perception.observe(states)
 
     def check_memory(self, memory: ReplayBuffer) -> None:
-        """Refuse a memory of other sizes, or of another type."""
+        """Refuse a memory whose sizes or type differ from the agent's."""
         stored = memory.state_shape, memory.action.shape[1]
         if stored != ((self.layout.size,), self.action_dim):
             expected = f"this agent's are {(self.layout.size,)} and {self.action_dim}"
@@ -204,7 +204,7 @@ class Agent(Saved, ABC):
 def adam_state(network: nn.Module, counter_device: torch.device | str) -> dict[Tensor, Any]:
     """Adam's state of each parameter before its first step.
 
-    PyTorch makes it at the first step; made at the start, the state always has one shape.
+    PyTorch creates it at the first step. Created here, the state always has the same shape.
     """
     return {
         parameter: {
@@ -217,7 +217,7 @@ def adam_state(network: nn.Module, counter_device: torch.device | str) -> dict[T
 
 
 def _bound(values: ArrayLike, dtype: torch.dtype) -> Tensor:
-    """One end of the action range; its double is finite too, so the range's width is."""
+    """One end of the action range. Its double must be finite, so that the width of the range is."""
     expected = f"action bound is {values!r}; expected one finite {dtype} number per dimension"
     try:
         bound = torch.from_numpy(np.asarray(values, np.float64).copy()).to(dtype)

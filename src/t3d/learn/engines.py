@@ -135,6 +135,6 @@ def by_name(knobs: dict[str, Any]) -> dict[str, Any]:
 
 
 def reference_threads(config: Config, layout: Layout) -> int:
-    """PyTorch's threads for the reference: as asked; else 1 where more only wait for each other."""
+    """PyTorch's threads for the reference: the knob's; else 1 where more would only wait."""
     small = config.batch_size * max(config.hidden) ** 2 < 2**22 and not layout.images
     return config.threads or (1 if small else torch.get_num_threads())

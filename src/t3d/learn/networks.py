@@ -20,7 +20,7 @@ Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
 
 
 def mlp(sizes: tuple[int, ...], stream: np.random.Generator, dtype: torch.dtype) -> nn.Sequential:
-    """Linear layers with a ReLU between each two."""
+    """Linear layers with ReLUs in between."""
     layers: list[nn.Module] = []
     for inputs, outputs in itertools.pairwise(sizes):
         layers += [linear(inputs, outputs, stream, dtype), nn.ReLU()]
@@ -30,7 +30,7 @@ def mlp(sizes: tuple[int, ...], stream: np.random.Generator, dtype: torch.dtype)
 def layer_norm(
     sizes: tuple[int, ...], stream: np.random.Generator, dtype: torch.dtype
 ) -> nn.Sequential:
-    """The same with a LayerNorm between each hidden layer and its ReLU."""
+    """Like `mlp`, with a LayerNorm between each hidden layer and its ReLU."""
     layers: list[nn.Module] = []
     for inputs, outputs in itertools.pairwise(sizes[:-1]):
         hidden = linear(inputs, outputs, stream, dtype)
@@ -38,14 +38,14 @@ def layer_norm(
     return nn.Sequential(*layers, linear(sizes[-2], sizes[-1], stream, dtype))
 
 
-# Bodies by name. One of the user's own is added when it is first used.
+# Bodies by name. The user's own are added when they are first used.
 _bodies: dict[str, Body] = {"mlp": mlp, "layer_norm": layer_norm}
 
 
 def find_body(name: str, *, importing: bool = True) -> Body:
     """The body that the knob `body` names: mlp, layer_norm, or module:callable.
 
-    With `importing=False` nothing is imported: a name that comes from a file runs no code.
+    With `importing=False` nothing is imported: a name in a file cannot run code.
     """
     if name in _bodies:
         return _bodies[name]
@@ -59,7 +59,7 @@ def find_body(name: str, *, importing: bool = True) -> Body:
 
 
 def body_name(body: str | Body) -> str:
-    """The name of a body in a config; `find_body` then finds a callable that was passed here."""
+    """The name of a body, for a config; a callable is registered so that `find_body` finds it."""
     if isinstance(body, str):
         return body
     if not callable(body):
@@ -70,13 +70,13 @@ def body_name(body: str | Body) -> str:
 
 
 def linear(inputs: int, outputs: int, stream: np.random.Generator, dtype: torch.dtype) -> nn.Linear:
-    """A linear layer that starts as PyTorch's own does, but from a random stream of the run."""
+    """A linear layer, initialised as PyTorch does by default but from a stream of the run."""
     return draw(nn.Linear(inputs, outputs, device="meta", dtype=dtype), stream)
 
 
 def draw(layer: Layer, stream: np.random.Generator) -> Layer:
-    """Start a layer's weights and biases uniform in ±1/sqrt(inputs)."""
-    if torch.get_default_device().type == "meta":  # a skeleton, which has shapes and no numbers
+    """Draw a layer's initial weights and biases uniformly from ±1/sqrt(inputs)."""
+    if torch.get_default_device().type == "meta":  # a skeleton: shapes without numbers
         return layer
     bound = 1 / math.sqrt(math.prod(layer.weight.shape[1:]))
     for name, parameter in list(layer.named_parameters()):
@@ -128,7 +128,7 @@ class Actor(_Bounds):
 class Critic(_Bounds):
     """Step 3: the twins. Each estimates the return of an action in a state.
 
-    The paper feeds actions as they come. We first bring them to -1..1, so that the critic
+    The paper's code feeds actions as they are. We scale them to -1..1 first, so that the critic
     sees the same numbers whatever units the environment uses.
     """
 

@@ -58,7 +58,7 @@ class Normalizer:
         return {"count": torch.tensor(self.count), "mean": self.mean, "squares": self.squares}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Take over the statistics that `state_dict` gave."""
+        """Load the statistics of a `state_dict`."""
         self.count = int(state["count"])
         self.mean.copy_(state["mean"])
         self.squares.copy_(state["squares"])

@@ -86,7 +86,7 @@ class Saved:
         }
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Take over what `state_dict` gave. All of it is checked before anything changes."""
+        """Load a `state_dict`. All of it is checked before anything changes."""
         _compare(
             {name: (value.shape, value.dtype) for name, value in state.items()}, self.state_dict()
         )
@@ -172,7 +172,7 @@ class Saved:
 
 
 class _About(NamedTuple):
-    """What a file says of its agent: all that a constructor takes."""
+    """A file's description of its agent: the arguments of a constructor."""
 
     layout: Layout
     low: list[float]

@@ -3,8 +3,8 @@
 Fujimoto, van Hoof and Meger, "Addressing Function Approximation Error in Actor-Critic
 Methods", 2018. Every step is explained, with a picture, in docs/fifteen-steps.md.
 
-Step 1 is in replay/memory.py, steps 2 and 3 are in networks.py. What is not the algorithm is in
-the base class: bounds, devices and random streams (agent.py), images and normalisation
+Step 1 is in replay/memory.py, steps 2 and 3 are in networks.py. Everything but the algorithm is
+in the base class: bounds, devices and random streams (agent.py), images and normalisation
 (perception.py), files (saving.py). To change a step, subclass T3D: examples/own_agent.py.
 
 `t3d explain` reads the names and the "Step" comments of `train` and `update`: keep them.
@@ -25,7 +25,7 @@ from t3d.learn.replay.memory import ReplayBuffer
 
 
 class T3D(Agent):
-    """Actor and critic, a target of each (six networks in all), and two Adam optimisers.
+    """An actor and twin critics, a target of each (six networks in all), and two Adam optimisers.
 
     States and actions are in the environment's own units everywhere. Noise is a fraction of
     each action dimension's half-range, `max_action`.
@@ -102,12 +102,12 @@ class T3D(Agent):
     # Variants of TD3 override these two.
 
     def td_loss(self, value: Tensor, target: Tensor) -> Tensor:
-        """One critic's loss: the mean squared distance of its values from the target."""
+        """One critic's loss: the mean squared error of its values."""
         return mse_loss(value, target)
 
     def actor_loss(self, batch: Batch) -> Tensor:
         """The actor's loss: minus the first critic's mean value of the actor's own actions."""
-        state = batch.state.detach()  # the encoder of images learns from the critic's loss alone
+        state = batch.state.detach()  # the image encoder learns from the critic's loss only
         loss: Tensor = -self.critic.Q1(state, self.actor(state)).mean()
         return loss
 
@@ -124,7 +124,7 @@ class T3D(Agent):
         states = self.perception.checked(state)
         rows = torch.from_numpy(np.atleast_2d(states)).to(self.device)
         action = self.actor(self.perception.encode(rows, self.critic))
-        # tanh may round to just outside of the range; the environment must never see that.
+        # Rounding can leave the action range by a hair; the environment must never see that.
         actions: NDArray[np.float32] = action.clamp(self.low, self.high).float().cpu().numpy()
         return actions if states.ndim == 2 else actions[0]
 
@@ -132,8 +132,8 @@ class T3D(Agent):
 def descend(optimizer: torch.optim.Adam, loss: Tensor) -> None:
     """One step of gradient descent on the optimiser's own parameters, and on no others.
 
-    The actor's loss runs through the critic; asking for the actor's gradients alone leaves
-    the critic's untouched and saves computing them.
+    The actor's loss runs through the critic. Computing the gradients of the actor alone is less
+    work, and leaves those of the critic untouched.
     """
     parameters = optimizer.param_groups[0]["params"]
     for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters)):

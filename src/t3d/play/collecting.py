@@ -1,4 +1,4 @@
-"""What a run needs of whoever plays, here or elsewhere, and what travels between them."""
+"""The interface of collectors, in this process or on Ray, and the records that they return."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext

@@ -268,7 +268,7 @@ def _serve(pipe: Connection, maker: EnvMaker, index: int) -> None:
     except T3DError as error:
         reply("refused", str(error))
         return
-    reply("made", Spaces.of(env))
+    reply("ready", Spaces.of(env))
     rows: _Rows | None = None
     row = 0
     while True:

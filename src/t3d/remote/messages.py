@@ -24,7 +24,7 @@ class Started(NamedTuple):
 class Request(NamedTuple):
     """The learner asks a collector for some steps."""
 
-    generation: int  # of the collector that is asked
+    generation: int  # of the collector that is to play
     policy: int  # the number of the policy to play
     at: int  # the learner's steps when it asked
     length: int  # steps to play, in each environment

@@ -12,6 +12,7 @@ from t3d.play.envs import EnvMaker, EnvSource
 from t3d.play.evaluate import Score
 from t3d.play.evaluate import evaluate as play_episodes
 from t3d.run.folder import RunFolder
+from t3d.run.records import Evaluation
 
 Which = Literal["best", "last"]
 
@@ -71,6 +72,6 @@ def evaluate(
 
 def keep_score(folder: RunFolder, score: Score) -> None:
     """Write the best agent's score on test episodes into its run's folder."""
-    *_, last = folder.metrics("evaluation")
+    *_, last = folder.records(Evaluation)
     facts = {"mean": score.mean, "std": score.std, "returns": score.returns}
-    folder.write_score(facts | {"episodes": len(score.returns), "step": last["best_step"]})
+    folder.write_score(facts | {"episodes": len(score.returns), "step": last.best_step})

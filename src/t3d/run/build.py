@@ -69,9 +69,8 @@ def build(maker: EnvMaker, scratch: Path) -> Parts:
         collector: Collecting
         if config.collectors:
             threads = reference_threads(config, spaces.layout)
-            own = (
-                None if config.agent == "t3d" else type(agent)
-            )  # travels where no name leads to it
+            # The class itself: on another machine no name may lead to it.
+            own = None if config.agent == "t3d" else type(agent)
             player = partial(_player, config, threads, own)
             collector = Collectors(maker, spaces, agent, player)
         else:

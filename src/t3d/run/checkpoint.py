@@ -54,7 +54,7 @@ class Progress:
     measured: dict[str, float] = field(default_factory=dict)  # the last of each measure
     seconds: float = 0.0  # spent by the processes before this one
     not_bit_exact: list[str] = field(default_factory=list)  # why and since when; empty while it is
-    warned: list[str] = field(default_factory=list)  # warnings that were given
+    warned: list[str] = field(default_factory=list)  # names of past warnings
 
 
 class State(NamedTuple):
@@ -66,7 +66,7 @@ class State(NamedTuple):
 
 
 def save(folder: RunFolder, state: State, progress: Progress, metrics: Json, keep: int) -> Path:
-    """Write a checkpoint beside the others, complete or not at all, and drop those over `keep`."""
+    """Write a checkpoint completely or not at all, and delete the oldest beyond `keep`."""
     final = folder.checkpoints / f"step-{state.collector.steps:012d}"
     if final.exists() and _says_the_same(final, progress, metrics):
         return final
@@ -328,7 +328,7 @@ def made_by(agent: Agent) -> Json:
 
 
 def differences(manifest: Json, agent: Agent) -> list[str]:
-    """What has changed since a checkpoint was made, so that bits may differ from here on."""
+    """The differences to the machine of a checkpoint: from here on, bits may differ."""
     then, now = manifest["made_by"], made_by(agent)
     changed = [name for name in sorted(then.keys() | now.keys()) if then.get(name) != now.get(name)]
     return [f"{name} was {then.get(name, 'none')}, is {now.get(name, 'none')}" for name in changed]

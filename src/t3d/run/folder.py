@@ -19,16 +19,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import overload
 
 from t3d.base import files
 from t3d.base.errors import BadInput, T3DError
 from t3d.base.text import did_you_mean
 from t3d.config import Config
-from t3d.run import records as typed
-from t3d.run.records import Json
-from t3d.run.records import finite as finite
-
-Record = Json  # for readers of plain JSON
+from t3d.run.records import KINDS, Json, Kind, Record, finite
 
 
 class RunFolder:
@@ -126,24 +123,27 @@ class RunFolder:
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise BadInput(f"{self.score_path} is no score: {error}") from error
 
-    def metrics(self, kind: str | None = None, until: int | None = None) -> Iterator[Json]:
-        """The lines of metrics.jsonl as JSON, all or of one kind, less a half-written last line.
+    @overload
+    def records(self) -> Iterator[Record]: ...
+    @overload
+    def records(self, kind: type[Kind]) -> Iterator[Kind]: ...
+    def records(self, kind: type[Record] = Record) -> Iterator[Record]:
+        """The records of metrics.jsonl, all or of one kind, less a half-written last line."""
+        for number, line in self._lines():
+            line_kind = KINDS.get(line["kind"], Record)
+            if issubclass(line_kind, kind):
+                try:
+                    yield line_kind.from_json(line)
+                except ValueError as error:
+                    where = f"{self.metrics_path}, line {number}"
+                    raise BadInput(f"{where} is no record: {error}") from error
 
-        Those of the first `until` bytes, if that is given.
-        """
+    def metrics(self, until: int | None = None) -> Iterator[Json]:
+        """The same lines as plain JSON; those of the first `until` bytes, if that is given."""
         for _, line in self._lines(until):
-            if kind is None or line["kind"] == kind:
-                yield line
+            yield line
 
-    def records(self) -> Iterator[typed.Record]:
-        """The same lines, all of them, as typed records."""
-        for number, line in self._lines(None):
-            try:
-                yield typed.record_of(line)
-            except (ValueError, TypeError, KeyError, OverflowError) as error:
-                raise BadInput(f"{self.metrics_path}, line {number} is no record") from error
-
-    def _lines(self, until: int | None) -> Iterator[tuple[int, Json]]:
+    def _lines(self, until: int | None = None) -> Iterator[tuple[int, Json]]:
         """Every line of metrics.jsonl with its number; each has a kind and a step."""
         try:
             lines = self.metrics_path.read_bytes()[:until].decode().split("\n")

@@ -1,8 +1,8 @@
-"""Is the agent well? Stop when its numbers break, and warn when they point to trouble.
+"""Checks of the agent's numbers: stop if one is not finite, warn if they look wrong.
 
     python -m t3d.run.health RUN/broken-step-N
 
-does the update that broke once more, from the bundle that the run left, and prints its measures.
+repeats the update that failed, from the bundle that the run wrote, and prints its measures.
 """
 
 import json
@@ -28,7 +28,7 @@ from t3d.run.records import Json
 
 
 def broken(measured: Mapping[str, SupportsFloat]) -> str:
-    """The first measure that is not a finite number, in words; empty if all are."""
+    """Which measure is not finite, in words; empty if all are."""
     for name, value in measured.items():
         if not math.isfinite(value):
             return f"{name} is {float(value)}"
@@ -36,7 +36,7 @@ def broken(measured: Mapping[str, SupportsFloat]) -> str:
 
 
 def broken_weights(agent: Agent) -> str:
-    """The first array of an agent that holds a number that is not finite; empty if none does."""
+    """Which array of an agent is not finite, in words; empty if all are."""
     for name, tensor in agent.state_dict().items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             return f"{name} is not finite"
@@ -44,7 +44,7 @@ def broken_weights(agent: Agent) -> str:
 
 
 def write_bundle(folder: RunFolder, agent: Agent, memory: ReplayBuffer, about: Json) -> Path:
-    """Keep what broke: the agent, and the batch and noise that it learned from last."""
+    """Save the broken agent, with the batch and the noise of its last update."""
     path = folder.path / f"broken-step-{about['step']}"
     path.mkdir(exist_ok=True)
     files.replace(path / "agent.safetensors", agent.to_bytes())
@@ -61,7 +61,7 @@ def write_bundle(folder: RunFolder, agent: Agent, memory: ReplayBuffer, about: J
 
 
 def reproduce(bundle: str | Path) -> dict[str, float]:
-    """Do the update of a bundle once more, and those until the actor's turn; what they measure."""
+    """Repeat the update of a bundle until the actor was updated too; returns the measures."""
     path = Path(bundle)
     about = files.read_json(path / "about.json")
     knobs = ("engine", "agent", "body")
@@ -93,29 +93,30 @@ def saturation(agent: Agent, memory: ReplayBuffer) -> float:
 def warnings(
     agent: Agent, memory: ReplayBuffer, config: Config, measured: Json
 ) -> Iterable[tuple[str, str]]:
-    """What does not look right, each with a name, in plain words and with what to try."""
+    """Signs of trouble: the name of each, and one line that says what it is and what to try."""
+    live = memory.live_rows()
     share = measured["saturation"]
     if share > 0.95:
-        found = f"{share:.0%} of the last actions are at the end of their range"
-        yield "saturated", f"{found}: lower --learning-rate, or scale the observations to about 1"
+        sign = f"{share:.0%} of the last actions are at the end of their range"
+        yield "saturated", f"{sign}: lower --learning-rate, or scale the observations to about 1"
     if config.discount < 1 and measured.get("mean_Q") is not None:
-        rewards = np.abs(memory.reward[memory.live_rows()])
+        rewards = np.abs(memory.reward[live])
         largest = config.reward_scale * float(rewards.max())
-        most = largest / (1 - config.discount)
-        if abs(measured["mean_Q"]) > 2 * most > 0:
-            found = f"mean Q is {measured['mean_Q']:,.4g}, and no return can be beyond {most:,.4g}"
-            yield "exploding", f"{found}: lower --learning-rate or --tau, or scale the rewards down"
-    every = memory.live_rows()[:: max(1, memory.size // 256)]
+        limit = largest / (1 - config.discount)
+        if abs(measured["mean_Q"]) > 2 * limit > 0:
+            sign = f"mean Q is {measured['mean_Q']:,.4g}, and no return can be beyond {limit:,.4g}"
+            yield "exploding", f"{sign}: lower --learning-rate or --tau, or scale the rewards down"
+    every = live[:: max(1, memory.size // 256)]
     states = memory.batch(every[:256]).state.numpy()
     if states.std(axis=0).max() > 0:
         spread = agent.select_action(states).std(axis=0) / agent.max_action.cpu().numpy()
         if float(spread.max()) < 1e-4:
-            found = "the policy plays the same action in every state"
-            yield "collapsed", f"{found}: lower --learning-rate, or raise --exploration-noise"
+            sign = "the policy plays the same action in every state"
+            yield "collapsed", f"{sign}: lower --learning-rate, or raise --exploration-noise"
 
 
 def main() -> None:
-    """Reproduce a bundle."""
+    """Reproduce a bundle, and print its measures."""
     for name, value in reproduce(sys.argv[1]).items():
         sys.stdout.write(f"{name} {value}\n")
 

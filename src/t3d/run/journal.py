@@ -60,7 +60,7 @@ class Journal:
     def write_learning(
         self, agent: Agent, memory: ReplayBuffer, measured: Mapping[str, SupportsFloat]
     ) -> None:
-        """Write how learning goes, and warnings that were not given before."""
+        """Write how learning goes, and new warnings."""
         config = agent.config
         values = {name: float(value) for name, value in measured.items()}
         # JSON has no number that is not finite, only null.

@@ -36,7 +36,7 @@ class Run:
             run.loop()
 
     trains in memory alone: nothing is written, and watchers see every record. With a folder,
-    `Run.start(maker, folder)` also writes metrics and checkpoints, which `resume` resumes.
+    `Run.start(maker, folder)` also writes metrics and checkpoints, from which it can be resumed.
     """
 
     def __init__(self, maker: EnvMaker, folder: RunFolder | None = None) -> None:
@@ -50,8 +50,8 @@ class Run:
         self.store = Store()
         self.progress = Progress()
         self.saved_at = 0  # the step of the last checkpoint
-        self.stopped_by: Stop | None = None  # the record of the watcher that stopped it
-        self.notes: list[str] = []  # for whoever resumes the run
+        self.stopped_by: Stop | None = None  # set if a watcher stopped the run
+        self.notes: list[str] = []  # printed when the run is resumed
         if self.config.collectors and self.config.staleness:
             self.progress.not_bit_exact.append("collectors play at their own speed")
 
@@ -81,7 +81,7 @@ class Run:
         return run
 
     def open(self, store: Store, progress: Progress) -> None:
-        """Begin to learn and to record, from where the run is."""
+        """Start learning and recording from the current step."""
         self.store, self.progress = store, progress
         self.saved_at = self.collector.steps
         self.journal = Journal(store, self.watchers, self.collector, progress)
@@ -89,7 +89,7 @@ class Run:
 
     @property
     def agent(self) -> Agent:
-        """The agent, with every update that was begun."""
+        """The agent; waits for an update that still runs in the background."""
         return self.learning.agent
 
     @property
@@ -106,12 +106,13 @@ class Run:
 
     def loop(self, stop: Callable[[], bool] = never) -> bool:
         """Train to the last step, or until `stop` or a watcher says so; True if it is finished."""
+        self.stopped_by = None
         self.watchers.start(self)
         try:
             while not (stop() or self.watchers.failure):
                 if self._evaluation_due():
                     self.evaluate(stop)
-                    continue  # asks `stop` again, which may have broken the evaluation off
+                    continue  # `stop` may have interrupted the evaluation: ask it again
                 if self.finished or self.watchers.stop:
                     break
                 if self._passed(self.config.checkpoint_every, self.saved_at):
@@ -124,7 +125,7 @@ class Run:
         except BrokenEnvironment as error:
             try:
                 self.checkpoint()
-            except Diverged as broken:  # then no environment is to blame
+            except Diverged as broken:  # the agent is broken, not the environment
                 raise Diverged(self._save_broken(broken)) from error
             saved = self.store.how_to_resume(self.collector.steps)
             raise BrokenEnvironment(f"{error}{saved}") from error
@@ -157,11 +158,11 @@ class Run:
             self.stopped_by = self.journal.write(Stop, watcher=watcher, reason=reason)
 
     def _passed(self, every: int, since: int) -> bool:
-        """Whether a multiple of `every` steps was passed since a step."""
+        """Whether a multiple of `every` steps was reached since step `since`."""
         return every > 0 and self.collector.steps // every > since // every
 
     def _evaluation_due(self) -> bool:
-        """At every multiple of `eval_every`, 0 included, where the curve begins; and at the end."""
+        """At every multiple of `eval_every`, step 0 included, and at the end."""
         evaluated_at = self.progress.evaluated_at
         at_the_end = self.collector.steps >= self.config.steps > evaluated_at
         return at_the_end or self._passed(self.config.eval_every, evaluated_at)
@@ -169,13 +170,13 @@ class Run:
     def evaluate(self, stop: Callable[[], bool] = never) -> None:
         """Play noiseless episodes, and keep the agent if it is the best so far.
 
-        An evaluation that `stop` breaks off does not count; a resumed run plays it again.
+        An evaluation that `stop` interrupts does not count; a resumed run repeats it.
         """
         agent, progress = self.agent, self.progress
         score = self.collector.evaluate(agent.select_action, self.parts.evaluation_env, stop)
         if stop():
             return
-        # The critic's value where episodes begin, and the return from there, both discounted.
+        # The critic's value of the first states, and the discounted return from there.
         facts: Json = {
             "mean": score.mean,
             "std": score.std,
@@ -195,7 +196,7 @@ class Run:
         self.journal.write(Evaluation, **facts, **best, **lists)
 
     def log(self) -> None:
-        """Record how learning goes."""
+        """Write a training record: losses, values, speed."""
         self.journal.write_learning(self.agent, self.memory, self.learning.measures)
 
     def checkpoint(self) -> None:
@@ -215,7 +216,7 @@ class Run:
         self.store.save(state, progress, self.config.keep_checkpoints)
 
     def _save_broken(self, error: Diverged) -> str:
-        """Save a bundle beside the last good checkpoint; returns the message."""
+        """Save a bundle next to the last good checkpoint; returns the message."""
         with suppress(Diverged):
             self.learning.finish()
         step, agent = self.collector.steps, self.agent
@@ -225,7 +226,7 @@ class Run:
         return f"the agent diverged by step {step}: {error}; {advice}{saved}"
 
     def close(self) -> None:
-        """End watchers, environments and files, each of them whatever happens to another."""
+        """Close watchers, environments and files, each even if another fails."""
         with ExitStack() as last_first:
             last_first.callback(self.store.close)
             last_first.callback(self.parts.close)

@@ -4,10 +4,12 @@ import hashlib
 import json
 import math
 import os
+import reprlib
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar, Self, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Self, TypeVar, get_args, get_origin
 
 from t3d.base import files
 from t3d.base.errors import BadInput
@@ -17,39 +19,44 @@ Json = dict[str, Any]  # a JSON object
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """One line of metrics.jsonl."""
+    """One line of metrics.jsonl.
 
-    kind: ClassVar[str]
+    A run writes all fields that apply to it. A line of another version or program may lack any
+    field that has a default, and may have more keys than there are fields.
+    """
+
+    kind: ClassVar[str] = "unknown"  # a line of a kind that is not in KINDS is a plain Record
 
     step: int  # environment steps so far
-    seconds: float  # of training so far, over all processes of the run
+    seconds: float = 0.0  # of training so far, over all processes of the run
 
     def to_json(self) -> Json:
         """The line as a JSON object. An optional value that is missing is left out."""
         line: Json = {"kind": self.kind, "step": self.step}
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for each in fields(self):
+            value = getattr(self, each.name)
             if isinstance(value, dict):
                 line |= value
-            elif value is not None and field.name not in line:
-                line[_key(field.name)] = value
+            elif value is not None and each.name not in line:
+                line[_key(each.name)] = value
         return line | {"seconds": line.pop("seconds")}  # last, after the facts
 
     @classmethod
     def from_json(cls, line: Json) -> Self:
-        """The record of a line; ValueError, KeyError or TypeError if it is none.
+        """The record of a line; ValueError if a value is wrong, or missing without a default.
 
-        Keys that are no field of the record are its `measures`, if it has those, or else ignored.
+        Other keys are the record's `measures`, if it has those.
         """
-        kinds = get_type_hints(cls)
         rest = {key: value for key, value in line.items() if key != "kind"}
         values: Json = {}
-        for field in fields(cls):
-            key = _key(field.name)
-            if field.name != "measures" and key in rest:
-                values[field.name] = _read(kinds[field.name], rest.pop(key))
-        if "measures" in kinds:
-            values["measures"] = {key: _read(float | None, value) for key, value in rest.items()}
+        for each in fields(cls):
+            key = _key(each.name)
+            if key in rest and key != "measures":
+                values[each.name] = _read(key, each.type, rest.pop(key))
+            elif each.default is each.default_factory is MISSING:
+                raise ValueError(f"it has no {key}")
+        if "measures" in cls.__dataclass_fields__:
+            values["measures"] = {key: _measure(value) for key, value in rest.items()}
         return cls(**values)
 
 
@@ -59,9 +66,9 @@ class Episode(Record):
 
     kind: ClassVar[str] = "episode"
 
-    env: int  # which environment
-    episode: int  # its number there
-    length: int
+    env: int | None = None  # which environment
+    episode: int | None = None  # its number there
+    length: int | None = None
     return_: float  # undiscounted; "return" in the file
 
 
@@ -71,14 +78,14 @@ class Training(Record):
 
     kind: ClassVar[str] = "train"
 
-    updates: int
-    memory: int  # transitions stored
+    updates: int | None = None
+    memory: int | None = None  # transitions stored
     # The last of each: critic_loss, actor_loss, mean_Q, and what else agent and collectors measure;
-    # None if it was not finite.
-    measures: dict[str, float | None]
+    # None if it is not finite.
+    measures: dict[str, float | None] = field(default_factory=dict)
     exploration: float | None = None  # standard deviation of the noise, in half-ranges
     saturation: float | None = None  # share of the last actions at an end of their range
-    steps_per_second: float
+    steps_per_second: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,24 +95,24 @@ class Evaluation(Record):
     kind: ClassVar[str] = "evaluation"
 
     mean: float
-    std: float
+    std: float | None = None
     estimated_Q: float | None = None  # noqa: N815  the critic's mean value of the first states
     true_Q: float | None = None  # noqa: N815  the mean discounted return from there
     cut_off: float | None = None  # the mean weight of what time limits cut off
-    best_mean: float
-    best_step: int
-    returns: list[float]
-    lengths: list[int]
+    best_mean: float | None = None
+    best_step: int | None = None
+    returns: list[float] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
 class HealthWarning(Record):
-    """Numbers of the agent that point to trouble. Each warning is given once in a run."""
+    """Numbers of the agent that point to trouble. Each kind is recorded once per run."""
 
     kind: ClassVar[str] = "warning"
 
-    name: str
-    text: str
+    name: str = ""
+    text: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,9 +121,9 @@ class Restart(Record):
 
     kind: ClassVar[str] = "restart"
 
-    env: int
-    episode: int
-    why: str
+    env: int | None = None
+    episode: int | None = None
+    why: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,11 +132,11 @@ class CollectorChange(Record):
 
     kind: ClassVar[str] = "collectors"
 
-    collector: int
-    playing: int  # collectors that play now
-    of: int
-    why: str
-    text: str
+    collector: int | None = None
+    playing: int | None = None  # collectors that play now
+    of: int | None = None
+    why: str = ""
+    text: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,8 +145,8 @@ class Stop(Record):
 
     kind: ClassVar[str] = "stop"
 
-    watcher: str  # the name of its class
-    reason: str
+    watcher: str = ""  # the name of its class
+    reason: str = ""
 
 
 KINDS: dict[str, type[Record]] = {
@@ -148,9 +155,17 @@ KINDS: dict[str, type[Record]] = {
 }
 
 
+Kind = TypeVar("Kind", bound=Record)
+
+
 def record_of(line: Json) -> Record:
-    """A line of metrics.jsonl as the record of its kind; an error if it is none."""
-    return KINDS[line["kind"]].from_json(line)
+    """A line of metrics.jsonl as the record of its kind; ValueError if it is none."""
+    return KINDS.get(line["kind"], Record).from_json(line)
+
+
+def of_kind(kind: type[Kind], records: Iterable[Record]) -> list[Kind]:
+    """The records of one kind, in their order."""
+    return [record for record in records if isinstance(record, kind)]
 
 
 def finite(value: Any) -> float:
@@ -166,20 +181,34 @@ def _key(name: str) -> str:
     return name.removesuffix("_")
 
 
-def _read(kind: Any, value: Any) -> Any:
-    """A value of JSON as a field's type."""
-    if get_origin(kind) is list:
-        (kind,) = get_args(kind)
-        return [_read(kind, each) for each in list(value)]
-    if kind == float | None:
-        return None if value is None else finite(value)
-    if kind is float:
-        return finite(value)
-    if kind is int:
-        return int(finite(value))
+def _read(key: str, kind: Any, value: Any) -> Any:
+    """A value of JSON as a field's type; ValueError if it is no such thing."""
+    options = get_args(kind) or (kind,)  # of a list, the type of its members
+    try:
+        if get_origin(kind) is list:
+            return [_number(options, each) for each in list(value)]
+        if value is None and type(None) in options:
+            return None
+        if kind is not str:
+            return _number(options, value)
+    except (ValueError, TypeError, OverflowError) as error:
+        expected = "finite numbers" if get_origin(kind) is list else "a finite number"
+        raise ValueError(f"its {key} is {reprlib.repr(value)}; expected {expected}") from error
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is not a text")
+        raise ValueError(f"its {key} is {reprlib.repr(value)}; expected a text")
     return value
+
+
+def _number(options: tuple[Any, ...], value: Any) -> float:
+    return int(finite(value)) if int in options else finite(value)
+
+
+def _measure(value: Any) -> float | None:
+    """A measured number; None if it is not finite, or none."""
+    try:
+        return finite(value)
+    except (ValueError, TypeError, OverflowError):
+        return None
 
 
 class MetricsFile:

@@ -16,7 +16,7 @@ from t3d.run.watchers import Watcher
 
 
 def about(preset: str, command: str | None = None) -> Json:
-    """How a run was made, for run.json; the command is this process's, if not given."""
+    """The origin of a run, for run.json; `command` defaults to this process's."""
     typed = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     return {"preset": preset, "command": command or typed, "versions": versions()}
 

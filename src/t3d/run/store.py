@@ -1,4 +1,4 @@
-"""Where a run is kept: in its folder, or nowhere."""
+"""Where a run is stored: in its folder, or nowhere."""
 
 from t3d.learn.agent import Agent
 from t3d.learn.replay.memory import ReplayBuffer
@@ -21,10 +21,10 @@ class Store:
         """Keep the agent with the best evaluation so far."""
 
     def save(self, state: State, progress: Progress, keep: int) -> None:
-        """Keep the complete state, beside up to `keep` - 1 earlier ones."""
+        """Keep the complete state, and up to `keep` - 1 earlier ones."""
 
     def save_broken(self, agent: Agent, memory: ReplayBuffer, about: Json) -> str:
-        """Keep an agent that diverged; returns a clause that says what is there now."""
+        """Keep an agent that diverged; returns a clause about the files it left."""
         return ""
 
     def how_to_resume(self, step: int) -> str:
@@ -32,7 +32,7 @@ class Store:
         return ""
 
     def close(self) -> None:
-        """Let the folder go."""
+        """Release the folder."""
 
 
 class DiskStore(Store):
@@ -63,7 +63,7 @@ class DiskStore(Store):
         checkpoint.save(self.folder, state, progress, self.metrics.position(), keep)
 
     def save_broken(self, agent: Agent, memory: ReplayBuffer, about: Json) -> str:
-        """Write a bundle that reproduces the update, beside the last good checkpoint."""
+        """Write a bundle that reproduces the update, next to the last good checkpoint."""
         bundle = health.write_bundle(self.folder, agent, memory, about)
         good = self.folder.newest_checkpoint()
         last = f"the last good checkpoint is {good.name}" if good else "there was no checkpoint yet"

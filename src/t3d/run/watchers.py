@@ -8,13 +8,14 @@ class StopAtReturn(t3d.Watcher):
 t3d.train("Hopper-v5", watchers=[StopAtReturn()])
 """
 
+import sys
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from t3d.base.errors import BrokenWatcher, Diverged
-from t3d.play.envs import blame
+from t3d.base.errors import BadInput, BrokenWatcher, Diverged
+from t3d.base.text import blame
 from t3d.run.records import Record
 
 if TYPE_CHECKING:
@@ -22,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class Watcher:
-    """Someone who follows a run. Override what you need: by default nothing is done.
+    """A callback that follows a run. Every method does nothing by default; override what you need.
 
-    A reason that `on_step` or `on_record` returns stops the run at the end of the step: it is
-    saved and can be resumed. If a method raises, the run is saved, too, and ends with an error.
+    If `on_step` or `on_record` returns a reason, the run stops at the end of the step; it is saved
+    and can be resumed. If a method raises, the run is saved too, and ends with an error.
     """
 
     def on_start(self, run: "Run") -> None:
@@ -44,23 +45,23 @@ class Watcher:
 class Watchers:
     """The watchers of one run.
 
-    What they ask for waits until the step is done: a run that is saved in the middle of a step
-    would not resume to the same bits.
+    A stop or an error takes effect at the end of the step: a run that is saved in the middle of a
+    step would not resume to the same bits.
     """
 
     def __init__(self) -> None:
-        self.stop: tuple[str, str] | None = None  # the first watcher that stops the run, and why
-        self.failure: BrokenWatcher | None = None  # of the first that raised
+        self.stop: tuple[str, str] | None = None  # the first watcher that stopped the run, and why
+        self.failure: BrokenWatcher | None = None  # the first error
         self._waiting: list[Watcher] = []
         self._watching: list[Watcher] = []
-        self._broken: list[Watcher] = []  # raised, and only wait for their end
+        self._broken: list[Watcher] = []  # raised; only `on_end` is still called
 
     def append(self, watcher: Watcher) -> None:
         """Add a watcher. It starts when the loop does."""
-        self._waiting.append(watcher)
+        self._waiting += checked([watcher])
 
     def start(self, run: "Run") -> None:
-        """Start those that have not been, for a loop that nobody has stopped yet."""
+        """Start the new watchers; forget what stopped an earlier loop."""
         self.stop = self.failure = None
         waiting, self._waiting = self._waiting, []
         for watcher in waiting:
@@ -78,12 +79,16 @@ class Watchers:
             self._call(watcher, "on_record", record)
 
     def end(self, run: "Run") -> None:
-        """End all that were started, each of them even if another raises."""
+        """End all that were started, each of them even if another raises.
+
+        A watcher that raises here does not hide the error that ended the run: it becomes a note.
+        """
+        earlier = sys.exception()
         started = self._broken + self._watching
         self._broken, self._watching = [], []
         with ExitStack() as last_first:
             for watcher in started:
-                last_first.callback(self._end, watcher, run)
+                last_first.callback(self._end, watcher, run, earlier)
 
     def _call(self, watcher: Watcher, method: str, argument: Any) -> None:
         try:
@@ -92,7 +97,7 @@ class Watchers:
                 raise TypeError(
                     f"it returned {reason!r}; expected None, or why the run should stop"
                 )
-        except Diverged:  # the agent's fault: the watcher only asked for it
+        except Diverged:  # the agent's fault: the watcher only used it
             raise
         except Exception as error:
             self.failure = self.failure or _blamed(watcher, method, error)
@@ -102,26 +107,45 @@ class Watchers:
         if reason is not None and self.stop is None:
             self.stop = type(watcher).__name__, reason
 
-    def _end(self, watcher: Watcher, run: "Run") -> None:
+    def _end(self, watcher: Watcher, run: "Run", earlier: BaseException | None) -> None:
         try:
             watcher.on_end(run)
         except Exception as error:
-            raise _blamed(watcher, "on_end", error) from error
+            failure = _blamed(watcher, "on_end", error)
+            if earlier is None:
+                saved = run.store.how_to_resume(run.collector.steps)
+                raise BrokenWatcher(f"{failure}{saved}") from error
+            earlier.add_note(str(failure))
+
+
+def checked(watchers: Iterable[Watcher]) -> list[Watcher]:
+    """The watchers as a list; an error if one of them is none."""
+    if not isinstance(watchers, Iterable):
+        what = type(watchers).__name__
+        raise BadInput(f"watchers is a {what}; expected a list of watchers")
+    watchers = list(watchers)
+    for each in watchers:
+        if not isinstance(each, Watcher):
+            is_class = isinstance(each, type)
+            what = f"the class {each.__name__}" if is_class else f"a {type(each).__name__}"
+            advice = "create one: " + f"{each.__name__}()" if is_class else "subclass t3d.Watcher"
+            raise BadInput(f"a watcher is {what}; expected an object of t3d.Watcher: {advice}")
+    return watchers
 
 
 def _blamed(watcher: Watcher, method: str, error: Exception) -> BrokenWatcher:
-    """One line about a watcher that raised; its own error, with the traceback, is the cause."""
+    """A one-line error about a watcher that raised; the original error is its cause."""
     failure = BrokenWatcher(f"watcher {type(watcher).__name__}, {method}() raised {blame(error)}")
     failure.__cause__ = error
     return failure
 
 
 class Tracker(NamedTuple):
-    """A watcher that a name can choose."""
+    """A watcher that is chosen by name."""
 
     make: Callable[[], Watcher]
     module: str  # the package that it needs
-    otherwise: str  # said where that is not installed
+    otherwise: str  # printed if it is not installed
 
 
 def _tensorboard() -> Watcher:
@@ -140,7 +164,7 @@ WATCHERS = {
 
 
 def chosen(names: Iterable[str] = tuple(WATCHERS)) -> tuple[list[Watcher], list[str]]:
-    """The watchers of these names that can be used here, and a line about each that cannot."""
+    """The watchers of these names whose packages are installed, and a line about each other one."""
     usable = {name: bool(find_spec(WATCHERS[name].module)) for name in names}
     missing = [WATCHERS[name].otherwise for name, here in usable.items() if not here]
     return [WATCHERS[name].make() for name, here in usable.items() if here], missing

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from t3d.run.folder import Record
+from t3d.run.records import Json
 from t3d.show import plots
 from t3d.show.words import value_text
 from t3d.study.check import Check, unexplained
 
 
-def lines(result: Record) -> list[str]:
+def lines(result: Json) -> list[str]:
     """The result in words: the verdict first, then what may explain it."""
     text = [_verdict(result)]
     if result["untrained_within"]:
@@ -47,7 +47,7 @@ def lines(result: Record) -> list[str]:
     return text
 
 
-def _verdict(result: Record) -> str:
+def _verdict(result: Json) -> str:
     """Where the run is, against the band, with as many digits as the band is wide."""
     step, low, high = (result[name] for name in ("step", "low", "high"))
     digits = max(0, 1 - math.floor(math.log10(high - low))) if high > low else 1
@@ -60,7 +60,7 @@ def _verdict(result: Record) -> str:
     )
 
 
-def _since(result: Record) -> str:
+def _since(result: Json) -> str:
     since = result["since"]
     return f" since step {since:,}" if since not in (None, result["step"]) else ""
 

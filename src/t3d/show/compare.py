@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from t3d.base import files
-from t3d.run.folder import Record
+from t3d.run.records import Json
 from t3d.show import plots
 from t3d.show.terminal import say
 from t3d.study.compare import ESTIMATES
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _MARKS = "osD^vPX*"
 
 
-def show(comparison: Record, console: Console) -> None:
+def show(comparison: Json, console: Console) -> None:
     """Print the table: a rich one on a terminal, plain columns elsewhere."""
     say(console, f"{', '.join(comparison['environments'])}; score: {comparison['score']}")
     say(console, f"scale: {comparison['scale']}")
@@ -46,7 +46,7 @@ def show(comparison: Record, console: Console) -> None:
         say(console, f"note: {note}")
 
 
-def _rows(comparison: Record) -> list[list[str]]:
+def _rows(comparison: Json) -> list[list[str]]:
     """The fields of the table, the head first."""
     largest = max(abs(group["mean"]["value"]) for group in comparison["groups"].values())
     digits = 1 if largest >= 100 else 3
@@ -59,17 +59,17 @@ def _rows(comparison: Record) -> list[list[str]]:
     return rows
 
 
-def _interval(estimate: Record, digits: int) -> str:
+def _interval(estimate: Json, digits: int) -> str:
     value, low, high = (f"{estimate[k]:,.{digits}f}" for k in ("value", "low", "high"))
     return f"{value} [{low}, {high}]"
 
 
-def _count(group: Record) -> int:
+def _count(group: Json) -> int:
     """How many runs a group has."""
     return sum(len(seeds) for seeds in group["scores"].values())
 
 
-def write(comparison: Record, out: Path) -> Path:
+def write(comparison: Json, out: Path) -> Path:
     """Write all numbers as JSON; returns the file."""
     path = Path(f"{plots.stem(out)}.json")
     try:
@@ -80,7 +80,7 @@ def write(comparison: Record, out: Path) -> Path:
     return path
 
 
-def draw(comparison: Record, out: Path) -> list[Path]:
+def draw(comparison: Json, out: Path) -> list[Path]:
     """Draw the comparison as PNG and SVG; returns the files."""
     figure = plots.new_figure(13, 7.4)
     panels = figure.subplot_mosaic(
@@ -106,10 +106,10 @@ def draw(comparison: Record, out: Path) -> list[Path]:
     return plots.save(figure, out)
 
 
-def _draw_group(panels: dict[str, Any], comparison: Record, number: int, label: str) -> None:
+def _draw_group(panels: dict[str, Any], comparison: Json, number: int, label: str) -> None:
     """One group, in every panel."""
     group, count = comparison["groups"][label], len(comparison["groups"])
-    style: Record = {"color": plots.COLOURS[number % len(plots.COLOURS)]}
+    style: Json = {"color": plots.COLOURS[number % len(plots.COLOURS)]}
     style["marker"] = _MARKS[number % len(_MARKS)]
     for row, name in enumerate(ESTIMATES):
         _bar(panels["estimates"], row + 0.7 * ((number + 0.5) / count - 0.5), group[name], style)
@@ -126,7 +126,7 @@ def _draw_group(panels: dict[str, Any], comparison: Record, number: int, label: 
     panels["key"].plot([], [], label=name, lw=2, **style)
 
 
-def _title_estimates(panels: dict[str, Any], comparison: Record, score: str) -> None:
+def _title_estimates(panels: dict[str, Any], comparison: Json, score: str) -> None:
     """Name what the upper panels show."""
     panels["estimates"].set(title="final score", xlabel=score)
     panels["estimates"].set_yticks(range(len(ESTIMATES)), list(ESTIMATES))
@@ -140,7 +140,7 @@ def _title_estimates(panels: dict[str, Any], comparison: Record, score: str) -> 
     panels["improvement"].axvline(0.5, color="grey", lw=1, ls="--", zorder=0)
 
 
-def _title_curves(panels: dict[str, Any], comparison: Record, score: str) -> None:
+def _title_curves(panels: dict[str, Any], comparison: Json, score: str) -> None:
     """Name what the lower panels show."""
     units = {"steps": "environment steps", "seconds": "wall-clock seconds"}
     shares = {"steps": "% of the steps", "seconds": "% of the shortest run's time"}
@@ -151,7 +151,7 @@ def _title_curves(panels: dict[str, Any], comparison: Record, score: str) -> Non
         panels[name].yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
 
 
-def _bar(axes: "Axes", y: float, estimate: Record, style: Record) -> None:
+def _bar(axes: "Axes", y: float, estimate: Json, style: Json) -> None:
     """A value and its interval, horizontally."""
     axes.hlines(y, estimate["low"], estimate["high"], color=style["color"], lw=5, alpha=0.35)
     axes.plot([estimate["value"]], [y], ls="", ms=7, **style)
@@ -160,8 +160,8 @@ def _bar(axes: "Axes", y: float, estimate: Record, style: Record) -> None:
 def _line(
     axes: "Axes",
     x: Sequence[float],
-    curve: Record,
-    style: Record,
+    curve: Json,
+    style: Json,
     step: Literal["mid"] | None = None,
 ) -> None:
     """A curve and its band; in steps, if it moves in steps."""

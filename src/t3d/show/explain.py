@@ -22,8 +22,9 @@ from t3d.learn.t3d import T3D
 from t3d.play.envs import EnvMaker
 from t3d.run import checkpoint
 from t3d.run.build import memory_for
-from t3d.run.folder import Record, RunFolder, versions
+from t3d.run.folder import RunFolder, versions
 from t3d.run.loop import Run
+from t3d.run.records import Json
 from t3d.run.watchers import Watcher
 from t3d.show.html import numbers, write_page
 from t3d.show.source import sources
@@ -63,7 +64,7 @@ def explain(run: str | Path | None, out: Path, console: Console) -> Path:
     """Write the page of a run, or of a tiny agent that is trained for it."""
     if run is None:
         agent, memory, stages = _trained(console)
-        about: Record = {"run": None, "command": "t3d explain", "step": TINY.steps}
+        about: Json = {"run": None, "command": "t3d explain", "step": TINY.steps}
     else:
         agent, memory, about = _loaded(run)
         stages = {"at the start": T3D(agent.layout, agent.low, agent.high, agent.config)}
@@ -106,7 +107,7 @@ def _reference(agent: Agent) -> T3D:
     return agent
 
 
-def _loaded(path: str | Path) -> tuple[T3D, ReplayBuffer, Record]:
+def _loaded(path: str | Path) -> tuple[T3D, ReplayBuffer, Json]:
     """The agent and the memory of a run's newest checkpoint."""
     folder = RunFolder.open(path)
     config = folder.config()
@@ -136,7 +137,7 @@ def _loaded(path: str | Path) -> tuple[T3D, ReplayBuffer, Record]:
 
 
 def page_data(
-    agent: T3D, memory: ReplayBuffer, about: Record, stages: dict[str, T3D]
+    agent: T3D, memory: ReplayBuffer, about: Json, stages: dict[str, T3D]
 ) -> dict[str, Any]:
     """All that the page shows; two more updates are done for it."""
     config = agent.config

@@ -21,7 +21,7 @@ def pictures(
     """The learning curve, a video if asked for, and the report, which shows both.
 
     `env` is needed only if the run was trained on a callable that cannot be imported. `notice` is
-    told before the video, which takes long: Ctrl-C skips it.
+    called before the video, which takes long: Ctrl-C skips it.
     """
 
     def episode(folder: RunFolder) -> Path:

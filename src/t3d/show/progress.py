@@ -1,4 +1,4 @@
-"""Training with a terminal: what is said before, while and after a run is trained."""
+"""Training with a terminal: the lines printed before, during and after a run."""
 
 import shlex
 from collections.abc import Callable, Sequence
@@ -11,10 +11,11 @@ from t3d.config import Config
 from t3d.play.envs import EnvMaker
 from t3d.run import doctor, watchers
 from t3d.run.build import memory_bytes
+from t3d.run.checkpoint import has_finished
 from t3d.run.finish import Finished
 from t3d.run.folder import RunFolder
 from t3d.run.loop import Run
-from t3d.run.records import Json
+from t3d.run.records import Evaluation, Json
 from t3d.run.session import Outcome, open_run, train_to_end
 from t3d.run.signals import StopSignal
 from t3d.run.watchers import Watcher
@@ -31,9 +32,14 @@ def train(
 ) -> Outcome:
     """Start the run of a folder, or resume it, and train it to its end or until it is stopped.
 
-    `own` are watchers besides the terminal and TensorBoard.
+    `own` are watchers besides the terminal and TensorBoard. A finished run that has no score, since
+    its scoring was interrupted, is left as it is: the caller scores what was trained.
     """
+    own = watchers.checked(own)  # before anything is written
     resumed = folder.path.exists()
+    if resumed and _is_unscored(folder, maker.config):
+        say(console, f"{maker.config.env} is trained, but has no score yet: {folder}")
+        return Outcome(folder, None)
     _announce_collectors(maker.config, console)
     run = open_run(maker, folder, about, lambda: say(console, COMPILING))
     with closing(run):
@@ -55,8 +61,8 @@ def train(
 def conclude(folder: RunFolder, finished: Finished, console: Console) -> None:
     """Say the score, where the files are, and what could not be written."""
     if finished.score:
-        *_, last = folder.metrics("evaluation")
-        which = f"best agent (of step {last['best_step']:,})"
+        *_, last = folder.records(Evaluation)
+        which = f"best agent (of step {last.best_step:,})"
         score = f"{finished.score.mean:,.1f} ± {finished.score.std:,.1f}"
         episodes = len(finished.score.returns)
         say(console, f"Score: {score}, {which}, {episodes} test episodes (seed 0)")
@@ -75,6 +81,11 @@ def speaker(console: Console) -> Callable[[str], None]:
 def stopping(console: Console) -> Callable[[], None]:
     """Says that a signal was heard."""
     return lambda: say(console, STOPPING)
+
+
+def _is_unscored(folder: RunFolder, config: Config) -> bool:
+    """Whether all that a run lacks is its score."""
+    return folder.score() is None and has_finished(folder, config.steps)
 
 
 def _announce_collectors(config: Config, console: Console) -> None:

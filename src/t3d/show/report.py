@@ -10,11 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from t3d.base.errors import BadInput, T3DError
+from t3d.base.errors import T3DError
 from t3d.config import Config
 from t3d.presets import resolve
-from t3d.run.folder import Record, RunFolder, finite
+from t3d.run.folder import RunFolder
 from t3d.run.lock import is_locked
+from t3d.run.records import (
+    CollectorChange,
+    Episode,
+    Evaluation,
+    HealthWarning,
+    Json,
+    Record,
+    Restart,
+    Training,
+    of_kind,
+)
 from t3d.show.html import write_page
 from t3d.show.words import value_text
 from t3d.study.evaluations import Curve, curves
@@ -59,7 +70,7 @@ def version(runs: Sequence[str | Path]) -> str:
     return "-".join(files + [str(is_locked(RunFolder(run))) for run in runs])
 
 
-def _curves(runs: Sequence[str | Path], entries: list[Record]) -> dict[str, list[Curve]]:
+def _curves(runs: Sequence[str | Path], entries: list[Json]) -> dict[str, list[Curve]]:
     """Curves over seeds; a curve per run, where runs have no steps in common."""
     counts = [len(entry["evaluations"]["steps"]) for entry in entries]
     # A seed that has just started would cut the others' curve to its only point.
@@ -76,7 +87,7 @@ def _curves(runs: Sequence[str | Path], entries: list[Record]) -> dict[str, list
         return separate
 
 
-def _curve(line: Curve) -> Record:
+def _curve(line: Curve) -> Json:
     """A curve, with its interval and its seeds if there are several."""
     entry = {"label": line.label, "seeds": line.seeds, "steps": line.step.tolist()}
     entry["mean"] = line.mean().tolist()
@@ -86,7 +97,7 @@ def _curve(line: Curve) -> Record:
     return entry
 
 
-def _run(folder: RunFolder) -> Record:
+def _run(folder: RunFolder) -> Json:
     """One run: what it is, how it went, and what to type next."""
     config, about = folder.config(), folder.about()
     step, seconds, history = _history(folder)
@@ -113,31 +124,29 @@ def _run(folder: RunFolder) -> Record:
     }
 
 
-def _history(folder: RunFolder) -> tuple[int, float, Record]:
+def _history(folder: RunFolder) -> tuple[int, float, Json]:
     """A run's last step, its seconds, and what its records show."""
-    records: dict[str, list[Record]] = {}
-    last: Record = {"step": 0, "seconds": 0.0}
-    for last in folder.metrics():
-        records.setdefault(last["kind"], []).append(last)
-    evaluations = records.get("evaluation", [])
-    try:
-        word, sentences = verdict(records)
-        history = {
-            "evaluations": _line(evaluations, "mean", "std", "estimated_Q", "true_Q", all_of=True),
-            "train": _line(records.get("train", []), *_TRAIN),
-            "episodes": _line(records.get("episode", []), "return", "length"),
-            "verdict": {"word": word, "mood": _MOODS[word], "sentences": sentences},
-            "best": _best(evaluations),
-            "notes": [
-                {"step": int(r["step"]), "text": str(r.get("text") or r.get("why"))}
-                for kind in ("warning", "restart", "collectors")
-                for r in records.get(kind, [])
-            ],
-        }
-        return int(last["step"]), finite(last["seconds"]), history
-    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
-        what = "has a record that makes no sense"
-        raise BadInput(f"{folder.metrics_path} {what}: {error}") from error
+    records = list(folder.records())
+    evaluations, training = of_kind(Evaluation, records), of_kind(Training, records)
+    word, sentences = verdict(evaluations, training)
+    history = {
+        "evaluations": _line(evaluations, "mean", "std", "estimated_Q", "true_Q", all_of=True),
+        "train": _line(training, *_TRAIN),
+        "episodes": _line(of_kind(Episode, records), "return", "length"),
+        "verdict": {"word": word, "mood": _MOODS[word], "sentences": sentences},
+        "best": _best(evaluations),
+        "notes": _notes(records),
+    }
+    last = records[-1] if records else Record(step=0)
+    return last.step, last.seconds, history
+
+
+def _notes(records: Sequence[Record]) -> list[Json]:
+    """What went wrong, or was repaired."""
+    notes = [(each.step, each.text) for each in of_kind(HealthWarning, records)]
+    notes += [(each.step, each.why) for each in of_kind(Restart, records)]
+    notes += [(each.step, each.text) for each in of_kind(CollectorChange, records)]
+    return [{"step": step, "text": text} for step, text in notes]
 
 
 def _resume_command(folder: RunFolder, config: Config, finished: bool) -> str:
@@ -154,27 +163,27 @@ _TRAIN = (
 )
 
 
-def _line(records: list[Record], *names: str, all_of: bool = False) -> Record:
+def _line(records: Sequence[Record], *names: str, all_of: bool = False) -> Json:
     """The named numbers of records over steps; where there are many, means of neighbours."""
     every = 1 if all_of else max(1, math.ceil(len(records) / _POINTS))
-    groups = [records[i : i + every] for i in range(0, len(records), every)]
-    line: Record = {"steps": [int(group[-1]["step"]) for group in groups], "every": every}
+    lines = [record.to_json() for record in records]
+    groups = [lines[i : i + every] for i in range(0, len(lines), every)]
+    points: Json = {"steps": [group[-1]["step"] for group in groups], "every": every}
     for name in names:
-        numbers = [[finite(r[name]) for r in g if r.get(name) is not None] for g in groups]
-        line[name] = [float(np.mean(values)) if values else None for values in numbers]
-    return line
+        numbers = [[line[name] for line in g if line.get(name) is not None] for g in groups]
+        points[name] = [float(np.mean(values)) if values else None for values in numbers]
+    return points
 
 
-def _best(evaluations: list[Record]) -> Record | None:
+def _best(evaluations: Sequence[Evaluation]) -> Json | None:
     if not evaluations:
         return None
     best = best_evaluation(evaluations)
-    return {name: best[name] for name in ("step", "mean", "std")} | {
-        "episodes": len(best.get("returns", []))
-    }
+    facts = {"step": best.step, "mean": best.mean, "std": best.std}
+    return facts | {"episodes": len(best.returns)}
 
 
-def _knobs(config: Config, preset: str) -> list[Record]:
+def _knobs(config: Config, preset: str) -> list[Json]:
     """Every knob, with the preset's value, and whether the two differ."""
     try:
         defaults = dataclasses.asdict(resolve(config.env, preset)[1])

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from t3d.run.folder import RunFolder
+from t3d.run.records import Evaluation, Training, record_of
 from t3d.show.terminal import say
 from t3d.show.words import clock
 from t3d.study.evaluations import Curve
@@ -62,13 +63,13 @@ class _Progress:
                 new = file.read()
             complete = new[: new.rfind(b"\n") + 1]
             for line in complete.splitlines():
-                record = json.loads(line)
-                self.step = int(record["step"])
-                if record["kind"] == "train":
-                    now = float(record["steps_per_second"])  # smoothed: one may be a hiccup
+                record = record_of(json.loads(line))
+                self.step = record.step
+                if isinstance(record, Training) and record.steps_per_second:
+                    now = record.steps_per_second  # smoothed: one may be a hiccup
                     self.speed = 1 / (0.9 / self.speed + 0.1 / now) if self.speed else now
-                elif record["kind"] == "evaluation":
-                    self.last, self.best = float(record["mean"]), float(record["best_mean"])
+                elif isinstance(record, Evaluation):
+                    self.last, self.best = record.mean, record.best_mean
             self._read += len(complete)
         except FileNotFoundError:
             pass  # it has not started

@@ -103,7 +103,7 @@ class TerminalWatcher(Watcher):
         steps = self._step - self._first_step
         if steps <= 0:
             return "?"
-        # Random steps cost nothing beside the ones with updates; they would flatter the speed.
+        # Random steps are far faster than those with updates: they would raise the estimate.
         speed = steps / (time.monotonic() - self._started)
         if self._training and self._step > self._config.random_steps:
             speed = self._training.steps_per_second or speed

@@ -1,6 +1,6 @@
-"""One update as a debugger sees it: every value that it computes, with the line that did.
+"""Trace one update like a debugger: every value that it computes, and on which line.
 
-The update is the real one, in learn/t3d.py, which knows nothing of this.
+The traced code is learn/t3d.py itself, unchanged.
 """
 
 import inspect
@@ -23,8 +23,8 @@ from t3d.learn.t3d import T3D
 Tensors = dict[str, Tensor]
 
 
-class Seen(NamedTuple):
-    """A value that a line of `T3D.train` or `T3D.update` gave to a name."""
+class Assignment(NamedTuple):
+    """A value that a line of `T3D.train` or `T3D.update` assigned to a name."""
 
     line: int
     name: str
@@ -42,18 +42,18 @@ class Change(NamedTuple):
 
 
 @dataclass
-class Traced:
-    """An update, taken apart."""
+class Trace:
+    """A trace of one update."""
 
     number: int = 0  # counted from 1
     rows: NDArray[np.int64] | None = None  # of the memory, in the batch
-    seen: list[Seen] = field(default_factory=list)
+    assignments: list[Assignment] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
 
     def value(self, step: int, name: str) -> Any:
         """The value of a name at the end of a step."""
         lines = step_lines()
-        *_, last = (v for line, n, v in self.seen if n == name and lines.get(line) == step)
+        *_, last = (v for line, n, v in self.assignments if n == name and lines.get(line) == step)
         return last
 
     def change(self, network: str) -> Change | None:
@@ -75,37 +75,37 @@ def step_lines() -> dict[int, int]:
     return steps
 
 
-def trace(agent: T3D, memory: ReplayBuffer) -> Traced:
-    """Do one update, and record it."""
-    traced = Traced()
-    recorder = _Recorder(agent, traced)
+def trace(agent: T3D, memory: ReplayBuffer) -> Trace:
+    """Do one update, and trace it."""
+    record = Trace()
+    recorder = _Recorder(agent, record)
     before = sys.gettrace()
     sys.settrace(recorder)
     try:
         agent.train(memory, 1)
     finally:
         sys.settrace(before)
-    traced.number, traced.rows = agent.updates, agent.rows
-    return traced
+    record.number, record.rows = agent.updates, agent.rows
+    return record
 
 
 class _Recorder:
-    """Python calls it for every function call; it follows `T3D.train` and `T3D.update`."""
+    """The function for `sys.settrace`: it follows `T3D.train` and `T3D.update`."""
 
-    def __init__(self, agent: T3D, traced: Traced) -> None:
-        self._traced = traced
+    def __init__(self, agent: T3D, record: Trace) -> None:
+        self._record = record
         self._networks = agent.networks
         self._parameters = {name: _parameters(net) for name, net in self._networks.items()}
 
     def __call__(self, frame: FrameType, event: str, arg: Any) -> Any:
         if frame.f_code not in (T3D.train.__code__, T3D.update.__code__):
             return None
-        known: dict[str, Any] = dict(frame.f_locals)
+        values: dict[str, Any] = dict(frame.f_locals)
         line = frame.f_lineno
 
         def after_a_line(frame: FrameType, event: str, arg: Any) -> Any:
             nonlocal line
-            self._record_values(line, frame.f_locals, known)
+            self._record_values(line, frame.f_locals, values)
             if frame.f_code is T3D.update.__code__:
                 self._record_changes(line)
             line = frame.f_lineno
@@ -113,23 +113,23 @@ class _Recorder:
 
         return after_a_line
 
-    def _record_values(self, line: int, names: dict[str, Any], known: dict[str, Any]) -> None:
-        """Note the names that have a new value."""
-        for name, value in names.items():
-            if known.get(name) is not value:
-                known[name] = value
+    def _record_values(self, line: int, now: dict[str, Any], values: dict[str, Any]) -> None:
+        """Record the names that have a new value."""
+        for name, value in now.items():
+            if values.get(name) is not value:
+                values[name] = value
                 if isinstance(value, (Tensor, Batch, Transitions)):
-                    self._traced.seen.append(Seen(line, name, _copy(value)))
+                    self._record.assignments.append(Assignment(line, name, _copy(value)))
 
     def _record_changes(self, line: int) -> None:
-        """Note the networks that have new parameters."""
+        """Record the networks that have new parameters."""
         for name, network in self._networks.items():
             before, now = self._parameters[name], dict(network.named_parameters())
             if all(torch.equal(before[key], parameter) for key, parameter in now.items()):
                 continue
             after = self._parameters[name] = _parameters(network)
             gradient = {k: p.grad.detach().clone() for k, p in now.items() if p.grad is not None}
-            self._traced.changes.append(Change(line, name, before, after, gradient))
+            self._record.changes.append(Change(line, name, before, after, gradient))
 
 
 def _parameters(network: nn.Module) -> Tensors:

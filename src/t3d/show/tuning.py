@@ -138,7 +138,7 @@ def draw(title: str, trials: Sequence[Result], shares: dict[str, float], out: Pa
     axes = figure.add_subplot(1, 2, 2)
     names = list(reversed(shares))
     axes.barh(names, [shares[name] for name in names], color="C0")
-    axes.set(title="knobs that made the best quarter")
+    axes.set(title="importance of the knobs for the best quarter")
     axes.set(xlabel=f"share of each knob (PED-ANOVA of {len(trials)} trials)")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axes.grid(alpha=0.3, axis="x")

@@ -10,7 +10,7 @@ from torch import Tensor
 from t3d.learn.replay.memory import ReplayBuffer
 from t3d.learn.t3d import T3D
 from t3d.show.html import numbers, packed
-from t3d.show.trace import Change, Traced
+from t3d.show.trace import Change, Trace
 
 ROWS = 8  # of a batch that are shown
 _CORNER = 16  # rows and columns of a weight matrix that are shown
@@ -21,7 +21,7 @@ _MAXIMUM_STATE = 1000  # numbers of a state that go into the page; of a larger o
 Data = dict[str, Any]
 
 
-def update_data(before: T3D, traced: Traced) -> Data:
+def update_data(before: T3D, traced: Trace) -> Data:
     """One update: what each step computed, for the first rows of the batch."""
     batch = traced.value(4, "batch")
 
@@ -68,7 +68,7 @@ def _first(values: Tensor) -> Any:
     return numbers(rows[:, :24] if is_long else rows)
 
 
-def _stored(before: T3D, traced: Traced) -> Data | None:
+def _stored(before: T3D, traced: Trace) -> Data | None:
     """States as they were stored, for pictures, if the networks see them normalised."""
     if not before.config.normalize_observations or before.layout.images:
         return None
@@ -141,7 +141,7 @@ def example_row(update: Data) -> int:
     return int(np.argmax(visible - 4 * np.maximum(near_a_limit - 0.8, 0)))
 
 
-def memory_strip(memory: ReplayBuffer, traced: Traced, agent: T3D, example: int) -> Data:
+def memory_strip(memory: ReplayBuffer, traced: Trace, agent: T3D, example: int) -> Data:
     """Successive transitions of one environment, around one that was sampled."""
     assert traced.rows is not None
     oldest, every = memory.added - memory.size, memory.num_envs  # environments take turns

@@ -4,7 +4,6 @@ At each step a run is judged by its recent mean: that of its evaluations over th
 steps. Agents of some tasks fall over now and then, and one bad evaluation is no verdict.
 """
 
-from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +13,8 @@ import numpy as np
 from t3d.base.errors import BadInput
 from t3d.base.numbers import Array
 from t3d.config import Config
-from t3d.run.folder import Record, RunFolder, finite
+from t3d.run.folder import RunFolder
+from t3d.run.records import Evaluation, HealthWarning, Json, Restart, Training, of_kind
 from t3d.study.evaluations import NO_MATTER, read_evaluations
 from t3d.study.known import DECIMALS, KnownRuns, band, known_for, recent
 from t3d.study.verdict import OVERESTIMATED, SATURATED, critic_error
@@ -42,7 +42,7 @@ class Curves(NamedTuple):
 class Check(NamedTuple):
     """The result of a check, and the curves behind it."""
 
-    result: Record
+    result: Json
     curves: Curves
 
 
@@ -55,7 +55,7 @@ class _Stretch(NamedTuple):
     points: int
 
 
-def check(path: str | Path, all_curves: Record | None = None) -> Check:
+def check(path: str | Path, all_curves: Json | None = None) -> Check:
     """Compare a run with the known runs of its environment."""
     folder = RunFolder.open(path)
     config = folder.config()
@@ -74,7 +74,7 @@ def check(path: str | Path, all_curves: Record | None = None) -> Check:
             raise BadInput(f"{path} is at step {end:,}, too early to tell: {advice}")
         until = f"the known curves end at step {known.last:,}"
         raise BadInput(f"{path} has no evaluation to compare: {until}")
-    result: Record = {"run": str(path), "env": config.env, "seed": config.seed}
+    result: Json = {"run": str(path), "env": config.env, "seed": config.seed}
     result |= _judgement(judged, known) | {"steps": config.steps, "trained_to": end}
     result["differences"] = _differences(config, folder.about(), known)
     result["same_as_known"] = 0 if result["differences"] else _matches(config, points, known)
@@ -83,7 +83,7 @@ def check(path: str | Path, all_curves: Record | None = None) -> Check:
     return Check(result, curves.where(shown))
 
 
-def unexplained(result: Record) -> bool:
+def unexplained(result: Json) -> bool:
     """Whether a run is outside of the band, and its files do not say why."""
     return result["verdict"] != "within" and not result["differences"] and not result["hints"]
 
@@ -97,7 +97,7 @@ def _curves(points: dict[int, float], known: KnownRuns) -> Curves:
     return Curves(step, run, others, *band(step, others))
 
 
-def _judgement(judged: Curves, known: KnownRuns) -> Record:
+def _judgement(judged: Curves, known: KnownRuns) -> Json:
     """Where the run is now, since when, and where it was before."""
     *before, now = _stretches(judged)
     low, high = float(judged.low[-1]), float(judged.high[-1])
@@ -131,7 +131,7 @@ def _stretches(judged: Curves) -> list[_Stretch]:
     return stretches
 
 
-def _differences(config: Config, about: Record, known: KnownRuns) -> Record:
+def _differences(config: Config, about: Json, known: KnownRuns) -> Json:
     """The knobs and versions that may explain another curve: the run's, and the known runs'."""
     differences = {
         knob: {"run": value, "known": getattr(known.config, knob)}
@@ -164,27 +164,23 @@ def _matches(config: Config, points: dict[int, float], known: KnownRuns) -> int:
 
 def _hints(folder: RunFolder, until: int) -> list[str]:
     """What the run itself recorded that may explain why it is below."""
-    records: dict[str, list[Record]] = {}
-    for record in folder.metrics():
-        if int(record["step"]) <= until:
-            records.setdefault(record["kind"], []).append(record)
-    hints: list[str] = []
-    with suppress(KeyError, TypeError, ValueError, ArithmeticError):  # an odd record is no hint
-        warnings: dict[str, str] = {}
-        for r in records.get("warning", []):
-            text = f"at step {int(r['step']):,} it warned: {r['text']}"
-            warnings.setdefault(str(r["name"]), text)
-        hints += warnings.values()
-        if restarts := records.get("restart"):
-            last = f"the last at step {int(restarts[-1]['step']):,}: it {restarts[-1]['why']}"
-            hints.append(f"restarts of an environment's process: {len(restarts)}, {last}")
-        late = [each for each in records["evaluation"] if 2 * int(each["step"]) > until]
-        if min((critic_error(each) or 0) for each in late) > OVERESTIMATED:
-            estimate, actual = (finite(late[-1][name]) for name in ("estimated_Q", "true_Q"))
-            what = f"the critic estimates {estimate:,.1f} at the start of an episode, and the"
-            what += f" discounted return is {actual:,.1f}"
-            hints.append(f"{what}: over-estimation; try a smaller --learning-rate")
-        share = records.get("train", [{}])[-1].get("saturation") or 0
-        if share > SATURATED:
-            hints.append(f"{share:.0%} of its last actions are at a limit of their range")
+    records = [record for record in folder.records() if record.step <= until]
+    warnings: dict[str, str] = {}
+    for warning in of_kind(HealthWarning, records):
+        if warning.text:
+            warnings.setdefault(warning.name, f"at step {warning.step:,} it warned: {warning.text}")
+    hints = list(warnings.values())
+    if restarts := of_kind(Restart, records):
+        last = f"the last at step {restarts[-1].step:,}"
+        last += f": it {restarts[-1].why}" if restarts[-1].why else ""
+        hints.append(f"restarts of an environment's process: {len(restarts)}, {last}")
+    late = [each for each in of_kind(Evaluation, records) if 2 * each.step > until]
+    if min(critic_error(each) or 0 for each in late) > OVERESTIMATED:
+        what = f"the critic estimates {late[-1].estimated_Q:,.1f} at the start of an episode, and"
+        what += f" the discounted return is {late[-1].true_Q:,.1f}"
+        hints.append(f"{what}: over-estimation; try a smaller --learning-rate")
+    training = of_kind(Training, records)
+    share = training[-1].saturation if training else None
+    if share is not None and share > SATURATED:
+        hints.append(f"{share:.0%} of its last actions are at a limit of their range")
     return hints

@@ -8,7 +8,7 @@ import numpy as np
 
 from t3d.base.numbers import Array
 from t3d.base.randomness import generator
-from t3d.run.folder import Record
+from t3d.run.records import Json
 from t3d.study import statistics
 from t3d.study.evaluations import Evaluations
 from t3d.study.groups import Group, cautions, common_envs, common_steps, read_groups, runs_on
@@ -23,7 +23,7 @@ ESTIMATES = {"IQM": statistics.iqm, "median": statistics.median, "mean": statist
 SIGNIFICANT = 0.05  # a p-value up to this
 
 
-def compare(arguments: Sequence[str]) -> Record:
+def compare(arguments: Sequence[str]) -> Json:
     """All numbers of a comparison: each group by itself, and against the first."""
     groups, notes = read_groups(arguments)
     envs = common_envs(groups, notes)
@@ -75,7 +75,7 @@ def compare(arguments: Sequence[str]) -> Record:
 
 def _measure(
     env: str, groups: dict[str, Group], steps: list[int], same_steps: bool, several: bool
-) -> tuple[Record, dict[str, dict[str, Array]]]:
+) -> tuple[Json, dict[str, dict[str, Array]]]:
     """How an environment is scored; and by group, its runs' scores and their curves."""
     runs = runs_on(env, groups)
     end, last = steps[-1], steps[-max(1, len(steps) // 10) :]
@@ -105,7 +105,7 @@ def _measure(
     }
 
 
-def _by_seed(group: Group, envs: Sequence[str], scores: Sequence[Array]) -> Record:
+def _by_seed(group: Group, envs: Sequence[str], scores: Sequence[Array]) -> Json:
     """The score of every run, by environment and seed."""
     return {
         env: {str(run.seed): score for run, score in zip(group[env], runs.tolist())}
@@ -120,7 +120,7 @@ def _thresholds(scores: dict[str, list[Array]]) -> Array:
     return np.linspace(every.min() - margin, every.max() + margin, len(_SHARES))
 
 
-def _estimates(scores: Sequence[Array], draws: Sequence[Array], taus: Array) -> Record:
+def _estimates(scores: Sequence[Array], draws: Sequence[Array], taus: Array) -> Json:
     """The estimates of a group, and its performance profile, with their intervals."""
     profile = [
         statistics.estimate(partial(statistics.share_above, tau=tau), scores, draws) for tau in taus
@@ -132,20 +132,20 @@ def _estimates(scores: Sequence[Array], draws: Sequence[Array], taus: Array) -> 
     return estimates | {"profile": _named(profile)}
 
 
-def _named(estimates: Any) -> Record:
+def _named(estimates: Any) -> Json:
     """An estimate, or those along a curve, as one entry for each of value, low and high."""
     return dict(zip(("value", "low", "high"), np.array(estimates).T.tolist()))
 
 
-def _curve(lines: Sequence[Array], draws: Sequence[Array]) -> Record:
+def _curve(lines: Sequence[Array], draws: Sequence[Array]) -> Json:
     """The interquartile mean at each point, with its interval."""
     points = ([line[point] for line in lines] for point in range(len(lines[0])))
     return _named([statistics.estimate(statistics.iqm, runs, draws) for runs in points])
 
 
-def _improvements(scores: dict[str, list[Array]], draws: dict[str, list[Array]]) -> Record:
+def _improvements(scores: dict[str, list[Array]], draws: dict[str, list[Array]]) -> Json:
     """How likely a run of each group beats one of the first, and whether that is significant."""
-    improvements: Record = {}
+    improvements: Json = {}
     first, *others = scores
     envs = len(scores[first])
     for number, label in enumerate(others, start=1):

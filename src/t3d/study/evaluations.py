@@ -10,7 +10,8 @@ import numpy as np
 from t3d.base.errors import BadInput
 from t3d.base.numbers import Array
 from t3d.config import knobs_of
-from t3d.run.folder import RunFolder, finite
+from t3d.run.folder import RunFolder
+from t3d.run.records import Evaluation
 
 # Knobs that leave the curve as it is. When and how long to evaluate decides what it shows.
 NO_MATTER = {"env", "seed", "steps"} | knobs_of("records", "machine")
@@ -57,12 +58,9 @@ def read_evaluations(path: str | Path) -> Evaluations:
     """Read the evaluations of a run."""
     folder = RunFolder.open(path)
     config = folder.config()
-    records = sorted(folder.metrics("evaluation"), key=lambda record: int(record["step"]))
-    try:
-        points = {int(r["step"]): finite(r["mean"]) for r in records}
-        seconds = {int(r["step"]): finite(r.get("seconds", 0)) for r in records}
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise BadInput(f"{folder.metrics_path} has an evaluation without a mean") from error
+    records = sorted(folder.records(Evaluation), key=lambda record: record.step)
+    points = {record.step: record.mean for record in records}
+    seconds = {record.step: record.seconds for record in records}
     if not points:
         raise BadInput(f"{path} has no evaluation yet; let it train longer")
     knobs = ((name, value) for name, value in vars(config).items() if name not in NO_MATTER)

@@ -13,7 +13,7 @@ from t3d.base import files
 from t3d.base.errors import BadInput
 from t3d.base.numbers import Array
 from t3d.config import Config, knobs_of
-from t3d.run.folder import Record
+from t3d.run.records import Json
 
 _MINIMUM_RUNS = 3  # that make a band
 # Student's t: 97.5 % are below, from 2 degrees of freedom on. Beyond, the last is a little wide.
@@ -28,7 +28,7 @@ class KnownRuns(NamedTuple):
     """The known runs of an environment."""
 
     config: Config
-    versions: Record
+    versions: Json
     step: Array  # (points,)
     returns: dict[int, list[float]]  # by seed, at all of these steps or at the first of them
 
@@ -50,7 +50,7 @@ class KnownRuns(NamedTuple):
         return np.array([np.interp(step, self.step[: len(r)], r, **outside) for r in runs])
 
 
-def known_for(config: Config, all_curves: Record | None = None) -> KnownRuns:
+def known_for(config: Config, all_curves: Json | None = None) -> KnownRuns:
     """The known runs that a run with this config can be compared with."""
     all_curves = known_curves() if all_curves is None else all_curves
     entry = all_curves.get(config.env)
@@ -75,7 +75,7 @@ def known_for(config: Config, all_curves: Record | None = None) -> KnownRuns:
     return known
 
 
-def known_curves() -> Record:
+def known_curves() -> Json:
     """The curves that come with the package, by environment."""
     return files.read_json(Path(__file__).with_name("curves.json"))
 

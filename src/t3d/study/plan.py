@@ -9,7 +9,8 @@ from typing import Any
 from t3d.base.errors import BadInput
 from t3d.base.text import did_you_mean
 from t3d.config import Config, Span, knob_types, knobs_of, search_ranges
-from t3d.run.folder import Record, RunFolder
+from t3d.run.folder import RunFolder
+from t3d.run.records import Json
 
 # Where to compute, which each machine decides for itself.
 # Not what an environment needs, such as a process of its own: that goes with the preset.
@@ -27,14 +28,14 @@ class Plan:
     trials: int
     out: Path
     storage: str | None
-    about: Record  # the preset, the command and the versions
+    about: Json  # the preset, the command and the versions
 
     @property
     def url(self) -> str:
         """The URL of the database."""
         return self.storage or f"sqlite:///{self.out / 'study.db'}"
 
-    def fixed(self) -> Record:
+    def fixed(self) -> Json:
         """The knobs that all trials share, and those with which the first starts."""
         knobs = dataclasses.asdict(self.base).items()
         return {name: as_stored(value) for name, value in knobs if name not in HERE}
@@ -74,7 +75,7 @@ def as_stored(value: Any) -> Any:
     return value[0] if len(value) == 1 else " ".join(map(str, value))
 
 
-def as_knobs(params: Record) -> Record:
+def as_knobs(params: Json) -> Json:
     """Knobs as a config takes them, from the database."""
     lists = {name: v for name, v in params.items() if isinstance(v, str)}
     return params | {name: tuple(map(int, v.split())) for name, v in lists.items()}

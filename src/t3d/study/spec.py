@@ -13,7 +13,8 @@ from t3d.base.errors import BadInput
 from t3d.base.text import did_you_mean
 from t3d.config import Config, knob_types
 from t3d.presets import resolve
-from t3d.run.folder import Record, safe_name
+from t3d.run.folder import safe_name
+from t3d.run.records import Json
 
 _MAXIMUM_RUNS = 10_000
 _LARGEST_SPEC = 2**20
@@ -29,11 +30,11 @@ class Spec:
     env: list[str]
     seeds: list[int]
     preset: str
-    knobs: Record
-    variants: dict[str, Record] = dataclasses.field(default_factory=dict)
+    knobs: Json
+    variants: dict[str, Json] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def from_dict(cls, values: Record) -> "Spec":
+    def from_dict(cls, values: Json) -> "Spec":
         """Check the entries of sweep.toml or sweep.json. `Config` checks the knobs' values."""
         names = [field.name for field in dataclasses.fields(cls)]
         for name in values:

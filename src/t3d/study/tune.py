@@ -74,7 +74,7 @@ def search(plan: Plan, study: optuna.Study, stop: Callable[[], bool], observer: 
                     study.tell(trial, _value(plan.folder(trial.number)))
             if run is not None:
                 with closing(run):
-                    _play(study, trial, run, observer.watch(trial.number), stop)
+                    _train(study, trial, run, observer.watch(trial.number), stop)
             observer.update(results(study))
     except STORAGE_ERRORS as error:
         again = "once it can be used, run the same command again to resume"
@@ -82,7 +82,7 @@ def search(plan: Plan, study: optuna.Study, stop: Callable[[], bool], observer: 
 
 
 def _next_trial(plan: Plan, study: optuna.Study, owner: str) -> optuna.Trial | None:
-    """A trial of this folder that no process trains, or else a new one, if one is missing."""
+    """An abandoned trial of this folder, or else a new one; None if there are enough."""
 
     def running() -> list[Any]:
         trials = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
@@ -105,12 +105,12 @@ def _next_trial(plan: Plan, study: optuna.Study, owner: str) -> optuna.Trial | N
 
 
 def _run_of(plan: Plan, trial: optuna.Trial, waiting: Callable[[], None]) -> Run | None:
-    """The run of a trial, new or resumed; None if it is finished but nobody told the study."""
-    # A sampler for each trial: a study that was stopped goes on as if it had not been.
+    """The run of a trial, new or resumed; None if it is finished but has no result yet."""
+    # Each trial seeds its own sampler, so a resumed study suggests what it would have anyway.
     seed = derived_seed(plan.base.seed, "search", trial.number)
     trial.study.sampler = optuna.samplers.TPESampler(seed=seed)
-    found = {name: _suggest(plan, trial, name) for name in plan.searched}
-    config = dataclasses.replace(plan.base, **as_knobs(found))
+    params = {name: _suggest(plan, trial, name) for name in plan.searched}
+    config = dataclasses.replace(plan.base, **as_knobs(params))
     folder = plan.folder(trial.number)
     if folder.path.exists():
         started = folder.config()
@@ -133,25 +133,25 @@ def _suggest(plan: Plan, trial: optuna.Trial, name: str) -> Any:
     return trial.suggest_categorical(name, list(choices))
 
 
-def _play(
+def _train(
     study: optuna.Study,
     trial: optuna.Trial,
     run: Run,
     progress: Watcher,
     stop: Callable[[], bool],
 ) -> None:
-    """Train a trial's run and tell the study its result, unless the run was stopped."""
+    """Train a trial's run and report its result to the study, unless the run was stopped."""
     pruning = Pruning(trial, run)
     try:
         if not pruning.hopeless:
             train_to_end(run, [progress, pruning], stop)
-    except Diverged:  # other failures are no fault of the knobs: the environment, the disk ...
+    except Diverged:  # other failures (environment, disk ...) say nothing about the knobs
         trial.set_user_attr("diverged", run.collector.steps)
         study.tell(trial, state=TrialState.PRUNED)
         return
     except BrokenWatcher as error:
         raise error.__cause__ if isinstance(error.__cause__, STORAGE_ERRORS) else error from error
-    # Told before the run's lock goes, or another process would take the trial.
+    # Report before the run is unlocked: otherwise another process would start the trial.
     if run.finished:
         study.tell(trial, _value(run.folder))
     elif pruning.hopeless:
@@ -184,7 +184,7 @@ class Pruning(Watcher):
 
 def _value(folder: RunFolder) -> float:
     """The score of a run: the mean of the last third of its evaluations, not its luckiest one."""
-    means = [float(record["mean"]) for record in folder.metrics("evaluation")]
+    means = [evaluation.mean for evaluation in folder.records(Evaluation)]
     last = means[-math.ceil(len(means) / 3) :]
     return sum(last) / len(last)
 
@@ -202,7 +202,7 @@ def results(study: optuna.Study) -> list[Result]:
 
 
 def best_of(trials: Sequence[Result]) -> Result | None:
-    """The best that finished; of equals the first."""
+    """The best finished trial; the first one of equals."""
     finished = [each for each in trials if each.ended == "finished" and each.value is not None]
     return max(finished, key=lambda each: (each.value, -each.number), default=None)
 
@@ -213,7 +213,7 @@ def importances(study: optuna.Study) -> dict[str, float]:
     if finished < _MINIMUM_TRIALS:
         advice = f"it takes {_MINIMUM_TRIALS} to say which knobs mattered"
         raise BadInput(f"{finished} trials finished, and {advice}")
-    # Optuna would ignore pruned trials, which tell as much about bad values.
+    # Optuna would ignore pruned trials, which tell just as much about bad values.
     with_pruned = optuna.create_study(direction="maximize")
     for each in study.get_trials(states=(TrialState.COMPLETE, TrialState.PRUNED)):
         if each.value is not None:
@@ -226,7 +226,7 @@ def importances(study: optuna.Study) -> dict[str, float]:
 
 
 def write_best(plan: Plan, best: Result, trials: int) -> Path:
-    """Write the best knobs as a preset: all that differ from the defaults, less what is local."""
+    """Write the best knobs as a preset: all that differ from the defaults, but none of `HERE`."""
     config = dataclasses.asdict(dataclasses.replace(plan.base, **best.knobs))
     defaults = dataclasses.asdict(Config())
     names = {"steps", *plan.searched}

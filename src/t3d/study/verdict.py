@@ -1,12 +1,13 @@
 """Did a run learn? A verdict in a few words, from its records, and sentences with the numbers."""
 
 import math
+from collections.abc import Sequence
 from statistics import NormalDist
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from t3d.run.folder import Record
+from t3d.run.records import Evaluation, Training
 
 OVERESTIMATED = 0.5  # a `critic_error` above this is worth a warning
 SATURATED = 0.8  # a share of actions at a limit of their range above this, too
@@ -21,51 +22,49 @@ class Verdict(NamedTuple):
     sentences: list[str]
 
 
-def verdict(records: dict[str, list[Record]]) -> Verdict:
-    """The verdict on a run, from its records by kind."""
-    evaluations = records.get("evaluation", [])
+def verdict(evaluations: Sequence[Evaluation], training: Sequence[Training] = ()) -> Verdict:
+    """The verdict on a run, from its records."""
     if len(evaluations) < 2:
         return Verdict("too early to say", [])
     progress = _progress(evaluations)
     critic = _critic(evaluations[-1])
-    actions = _actions(records.get("train", []))
+    actions = _actions(training)
     return progress._replace(sentences=[*progress.sentences, *critic, *actions])
 
 
-def best_evaluation(evaluations: list[Record]) -> Record:
+def best_evaluation(evaluations: Sequence[Evaluation]) -> Evaluation:
     """The evaluation with the highest mean; of equal ones, the first."""
-    return max(evaluations, key=lambda record: float(record["mean"]))
+    return max(evaluations, key=lambda evaluation: evaluation.mean)
 
 
-def critic_error(evaluation: Record) -> float | None:
+def critic_error(evaluation: Evaluation) -> float | None:
     """By what share the critic over-estimates the return; None where they cannot be compared."""
-    if evaluation.get("cut_off", 0) > _CUT_OFF or evaluation.get("estimated_Q") is None:
+    estimate, actual = evaluation.estimated_Q, evaluation.true_Q
+    if _is_cut_off(evaluation) or estimate is None or actual is None:
         return None
-    estimate, actual = evaluation["estimated_Q"], evaluation["true_Q"]
-    return float((estimate - actual) / max(abs(estimate), abs(actual), 1e-9))
+    return (estimate - actual) / max(abs(estimate), abs(actual), 1e-9)
 
 
-def _progress(evaluations: list[Record]) -> Verdict:
+def _progress(evaluations: Sequence[Evaluation]) -> Verdict:
     """Whether the evaluations rose, fell again, or still rise."""
     first, last, best = evaluations[0], evaluations[-1], best_evaluation(evaluations)
-    rise = best["mean"] - first["mean"]
+    rise = best.mean - first.mean
     # The best of many is above the first by chance alone: the more evaluations, the further.
     quantile = NormalDist().inv_cdf(1 - 0.025 / len(evaluations))
     if rise <= quantile * _standard_error(first, best, evaluations):
         sentence = (
-            f"The best evaluation, {best['mean']:,.1f}, is not significantly above the first, "
-            f"{first['mean']:,.1f}. Run t3d doctor on the environment."
+            f"The best evaluation, {best.mean:,.1f}, is not significantly above the first, "
+            f"{first.mean:,.1f}. Run t3d doctor on the environment."
         )
         return Verdict("not learned yet", [sentence])
     sentences = [
-        f"Its evaluations rose from {first['mean']:,.1f} to {best['mean']:,.1f}, "
-        f"at step {best['step']:,}."
+        f"Its evaluations rose from {first.mean:,.1f} to {best.mean:,.1f}, at step {best.step:,}."
     ]
-    fell = best["mean"] - last["mean"]
+    fell = best.mean - last.mean
     has_fallen = fell > max(0.2 * rise, 2 * _standard_error(best, last, evaluations))
     if has_fallen:
         sentences.append(
-            f"The last one is {last['mean']:,.1f}. The best agent, of step {best['step']:,}, is "
+            f"The last one is {last.mean:,.1f}. The best agent, of step {best.step:,}, is "
             f"saved: eval, record and load use it."
         )
     if _still_rises(evaluations, rise):
@@ -73,17 +72,17 @@ def _progress(evaluations: list[Record]) -> Verdict:
     return Verdict("learned, then fell" if has_fallen else "learned", sentences)
 
 
-def _still_rises(evaluations: list[Record], rise: float) -> bool:
+def _still_rises(evaluations: Sequence[Evaluation], rise: float) -> bool:
     """Whether the last quarter of the evaluations is well above the quarter before it."""
     quarter = max(1, len(evaluations) // 4)
     parts = evaluations[-2 * quarter : -quarter], evaluations[-quarter:]
-    before, after = (float(np.mean([r["mean"] for r in part])) for part in parts)
+    before, after = (float(np.mean([each.mean for each in part])) for part in parts)
     return len(evaluations) >= 8 and after - before > 0.1 * rise
 
 
-def _critic(evaluation: Record) -> list[str]:
+def _critic(evaluation: Evaluation) -> list[str]:
     """How far the critic's estimate is from the return."""
-    if evaluation.get("cut_off", 0) > _CUT_OFF:
+    if _is_cut_off(evaluation):
         return [
             "Episodes are cut off so early that much of the return comes after their end: the "
             "critic's estimate cannot be compared with the return."
@@ -93,8 +92,8 @@ def _critic(evaluation: Record) -> list[str]:
         return []
     how = f"{abs(error):.0%} too {'high' if error > 0 else 'low'}"
     sentences = [
-        f"At the start of an episode the critic estimates {evaluation['estimated_Q']:,.1f}; the "
-        f"discounted return is {evaluation['true_Q']:,.1f}: "
+        f"At the start of an episode the critic estimates {evaluation.estimated_Q:,.1f}; the "
+        f"discounted return is {evaluation.true_Q:,.1f}: "
         f"{how if abs(error) > _ABOUT_RIGHT else 'about right'}."
     ]
     if error > OVERESTIMATED:
@@ -102,16 +101,25 @@ def _critic(evaluation: Record) -> list[str]:
     return sentences
 
 
-def _actions(train: list[Record]) -> list[str]:
-    share = train[-1].get("saturation") if train else None
-    if (share or 0) <= SATURATED:
+def _is_cut_off(evaluation: Evaluation) -> bool:
+    """Whether much of the return comes after the end of the episodes."""
+    return evaluation.cut_off is not None and evaluation.cut_off > _CUT_OFF
+
+
+def _actions(training: Sequence[Training]) -> list[str]:
+    """How many of the last actions are at a limit, if they are many."""
+    share = training[-1].saturation if training else None
+    if share is None or share <= SATURATED:
         return []
     return [f"{share:.0%} of its last actions are at a limit of their range."]
 
 
-def _standard_error(one: Record, two: Record, evaluations: list[Record]) -> float:
+def _standard_error(one: Evaluation, two: Evaluation, evaluations: Sequence[Evaluation]) -> float:
     """The standard error of the difference of two evaluations."""
-    if len(one.get("returns", [])) < 2:  # one episode says nothing of its own spread
-        return float(np.std(np.diff([r["mean"] for r in evaluations])))
-    parts = [r["std"] ** 2 / max(1, len(r.get("returns", []))) for r in (one, two)]
+    # One episode says nothing of its own spread.
+    if len(one.returns) < 2 or one.std is None or two.std is None:
+        return float(np.std(np.diff([each.mean for each in evaluations])))
+    parts = [
+        std * std / max(1, len(each.returns)) for std, each in ((one.std, one), (two.std, two))
+    ]
     return math.sqrt(sum(parts))

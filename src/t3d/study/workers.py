@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from t3d.presets import train_command
 from t3d.remote.cluster import last_line
-from t3d.study.cell import STOPPED, attempt
+from t3d.study.job import STOPPED, attempt
 from t3d.study.spec import SweepRun
 
 
@@ -39,7 +39,7 @@ class Process:
         self._log = run.log
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "t3d.study.cell"],
+                [sys.executable, "-P", "-m", "t3d.study.job"],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -115,7 +115,7 @@ def _attempt_json(job: str) -> tuple[str, str]:
 
 
 def job(run: SweepRun) -> str:
-    """What a worker must know of its run, as a line of JSON."""
+    """The job of a worker as a line of JSON."""
     about = {"preset": run.preset, "command": train_command(run.config)}
     config = dataclasses.asdict(run.config)
     return json.dumps({"run": str(run.path.absolute()), "config": config, "about": about})

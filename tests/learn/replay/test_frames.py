@@ -77,7 +77,7 @@ def test_environments_that_do_not_take_turns_cannot_be_stacked() -> None:
         memory.add(same[None], same[None], [[0]], [0], [False], envs=[0])
 
 
-def test_environments_may_be_as_far_apart_as_the_memory_was_told() -> None:
+def test_environments_may_be_max_row_gap_rows_apart() -> None:
     memory = ReplayBuffer(10, frames(2, stack=2), 1, num_envs=2, max_row_gap=4)
     same = np.zeros((1, 4), np.uint8)
     for env in (0, 1, 1, 1, 0):

@@ -15,13 +15,13 @@ from helpers.memories import FIELDS, chain, contents, frames, numbered, numbered
 from t3d import ReplayBuffer, T3DError
 
 
-def test_one_transition_is_kept_as_given() -> None:
+def test_one_transition_is_stored_unchanged() -> None:
     buffer = numbered_memory(3, [7])
     assert len(buffer) == 1
     assert contents(buffer) == [7]
 
 
-def test_a_batch_is_kept_in_its_order() -> None:
+def test_a_batch_is_stored_in_its_order() -> None:
     buffer = numbered_memory(5)
     buffer.add(**numbered([4, 5, 6]))
     assert contents(buffer) == [4, 5, 6]

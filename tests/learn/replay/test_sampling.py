@@ -24,7 +24,7 @@ def sampled(buffer: ReplayBuffer, count: int, seed: int = 0) -> Transitions:
     return buffer.sample(count, np.random.default_rng(seed))
 
 
-def test_a_sample_has_whole_transitions_and_only_stored_ones() -> None:
+def test_a_sample_has_complete_transitions_and_only_stored_ones() -> None:
     numbers = [3, 4, 5, 6, 7]
     batch = sampled(numbered_memory(100, numbers), 500)
     drawn = [round(float(reward) / 10) for reward in batch.reward]

@@ -257,7 +257,7 @@ class FusedT3D(T3D):
         return super().state_dict()
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore what `state_dict` returned. It is checked completely before anything changes."""
+        """Load a `state_dict`. All of it is checked before anything changes."""
         super().load_state_dict(state)
         self._steps = int(self._critic_steps[0]), int(self._actor_steps[0])
 

@@ -170,11 +170,11 @@ def _adam(weights: Weights, start: int, gradients: Array, rate: Rates) -> None:
     exp_avg_sq = weights.exp_avg_sq[start:end]
     kind = parameters.dtype.type
     size, root = rate
-    new1, old2, new2, epsilon = kind(1 - 0.9), kind(0.999), kind(1 - 0.999), kind(1e-8)
+    tenth, decay, rest, epsilon = kind(1 - 0.9), kind(0.999), kind(1 - 0.999), kind(1e-8)
     zero, tiny = kind(0), kind(1e-37)
     for i in range(gradients.size):
-        mean = exp_avg[i] + (gradients[i] - exp_avg[i]) * new1
-        square = exp_avg_sq[i] * old2 + gradients[i] * gradients[i] * new2
+        mean = exp_avg[i] + (gradients[i] - exp_avg[i]) * tenth
+        square = exp_avg_sq[i] * decay + gradients[i] * gradients[i] * rest
         # What a dead unit leaves decays to denormal numbers, which slow the processor down.
         mean = zero if abs(mean) < tiny else mean
         square = zero if square < tiny else square

@@ -31,7 +31,7 @@ class TeamSize:
 
     @property
     def settled(self) -> bool:
-        """Whether no trials are going on."""
+        """Whether no trials are running."""
         return not self._trials
 
     def record(self, seconds: float) -> None:

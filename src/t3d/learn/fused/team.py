@@ -61,7 +61,7 @@ class ThreadTeam:
         self._size.record(time.perf_counter() - self._began)
 
     def join(self) -> None:
-        """Take part in an update, if one is going on."""
+        """Take part in an update, if one is running."""
         _join(self._unnamed)
 
 

@@ -48,7 +48,7 @@ class Blocks:
         return self._changed[: -(-items // self._length)]
 
     def restore(self, items: int, stamps: Any, added: int) -> None:
-        """Take over what `stamps` returned, as a file says it; None means that all changed now."""
+        """Load what `stamps` returned, from a file; None means that all changed now."""
         blocks = -(-items // self._length)
         if stamps is None:
             stamps = [added] * blocks

@@ -46,7 +46,7 @@ class FrameStack:
         return states[:, older:], next_states[:, older:], continues
 
     def join(self, observation: Array, newest: Array, before: Array) -> Array:
-        """Whole states, from the place of what is newest in each and the row before it."""
+        """Complete states, from the row of each newest frame and the row of the step before."""
         places = np.empty((len(newest), self.depth), np.int64)
         places[:, -1] = newest
         for i in range(self.depth - 2, -1, -1):

@@ -14,17 +14,18 @@ from t3d.learn.replay.tables import Tables
 class ReplayBuffer(Tables):
     """Step 1: the last `capacity` transitions, to learn from in random order.
 
-    Consecutive steps look alike, and a network that learns from them one after the other
-    forgets the rest; a random draw from a long memory does not. The arrays are reserved
-    once, but the system only hands out pages that are written to: an empty memory of a
-    million rows costs nothing.
+    Consecutive steps look alike, and a network that learns from them in order forgets the rest.
+    Learning from rows drawn at random from a long memory avoids that. The arrays have their full
+    size from the start, but the system allocates a page of RAM only when it is first written: an
+    empty memory of a million rows costs almost nothing.
 
-    Every observation is stored once. The next state of a step is the state of the row that
-    follows it, if one does. The last observation of an episode, and the newest of all, have a
-    place of their own among the *ends*. Of stacked frames each is stored once (frames.py).
+    Every observation is stored once. The next state of a row is the state of the row that follows
+    it in the episode. Where none follows (at the end of an episode, and at the newest row of each
+    environment), the next state has a place of its own among the *ends*. With stacked frames,
+    each frame is stored once (frames.py).
 
         row            0    1    2    3    4  |  ends  0    1
-        observation    s0   s1   s2   z0   z1 |        s3   z2      s3: where an episode ended
+        observation    s0   s1   s2   z0   z1 |        s3   z2      s3: the last state of an episode
         next_at        1    2   e0    4    e1 |
     """
 
@@ -41,10 +42,10 @@ class ReplayBuffer(Tables):
         """Store one transition, or a batch of them (then every argument has a leading axis).
 
         `done` means that the episode terminated; `truncated`, that a time limit cut it off, so
-        that its last state still has a value. A batch is one step of each of `envs`, by default
-        of environments 0, 1, 2 ..., or consecutive steps of one if it is longer than these. Once
-        the memory is full, the oldest rows are overwritten. Shapes are checked, and numbers that
-        are not finite are refused.
+        that its last state still has a value. `envs` are the environments that the transitions come
+        from. By default a batch is one step of environments 0, 1, 2 ...; if it is longer than
+        `num_envs`, it is consecutive steps of environment 0. A full memory overwrites its oldest
+        rows. Wrong shapes and numbers that are not finite are refused.
         """
         batch = np.shape(reward)[:1]
         count = batch[0] if batch else 1
@@ -84,28 +85,28 @@ class ReplayBuffer(Tables):
             self._newest[env] = -1 if ends[i] else self.added - 1
 
     def end(self, env: int) -> None:
-        """Cut an environment's episode off: its next transition follows none of the stored."""
+        """Cut an environment's episode off: its next transition continues no stored one."""
         self._newest[env] = -1
 
     def _free_row(self) -> int:
-        """The row to write next, without what it held."""
+        """The row to write next. If its old transition used an end, that end is freed."""
         row = self.added % self.room
         if self.added >= self.room and self.next_at[row] >= self.room:
             self._ends.give(int(self.next_at[row]))
         return row
 
     def _row_before(self, env: int) -> int:
-        """The row that an environment's next one may follow; -1 if none, or if it is gone."""
+        """The newest row of an environment; -1 if its episode ended or the row is overwritten."""
         number = self._newest[env]
         there = number >= 0 and number > self.added - self.room
         return number % self.room if there else -1
 
     def _leads_to(self, row: int, state: Array) -> bool:
-        """Whether a state is where a row led; the same bits, so that nothing stored changes."""
+        """Whether a state has the bits of a row's next state, so that both can share a place."""
         return bool(self.observation[self.next_at[row]].tobytes() == state.tobytes())
 
     def _follow(self, before: int, row: int) -> int:
-        """Let a row's state be where the row before it led; returns the end that this frees."""
+        """Make a row's state the next state of the row before; returns the end that this frees."""
         place = int(self.next_at[before])
         self.next_at[before] = row
         self._row_blocks.mark(before, self.added)
@@ -128,7 +129,7 @@ class ReplayBuffer(Tables):
         number = self._newest[env]
         if number < max(0, self.added - self.room):
             return None
-        if self.added - number > self.max_row_gap:  # the frames before may be overwritten soon
+        if self.added - number > self.max_row_gap:  # its earlier frames may be overwritten soon
             raise BadInput("with a frame stack, all environments must add a row in each round")
         state: Array = self.next_states_at(np.array([number % self.room]))[0]
         return state
@@ -140,7 +141,7 @@ class ReplayBuffer(Tables):
         return self.frames.join(self.observation, rows, self.frames.before[rows])
 
     def next_states_at(self, rows: Rows) -> Array:
-        """Where some rows led."""
+        """The next states of some rows."""
         places = self.next_at[rows]
         if self.frames is None:
             return self.observation[places]
@@ -148,8 +149,11 @@ class ReplayBuffer(Tables):
 
     def newest(self, count: int) -> Rows:
         """The rows of the last few transitions, the oldest first."""
-        rows = np.arange(self.added - min(count, self.size), self.added)
-        return rows % self.room
+        count = min(count, self.size)
+        first = (self.added - count) % self.room
+        rows = np.arange(first, first + count)
+        rows[self.room - first :] -= self.room  # those after the end of the ring
+        return rows
 
     def live_rows(self) -> Rows:
         """The rows of all stored transitions, the oldest first."""
@@ -162,15 +166,15 @@ class ReplayBuffer(Tables):
         n_step: int = 1,
         discount: float = 0.99,
     ) -> Transitions:
-        """The transitions of so many rows, drawn uniformly; see `batch`."""
+        """`batch_size` transitions, drawn uniformly with replacement; see `batch`."""
         return self.batch(Uniform().draw(self, batch_size, generator), n_step, discount)
 
     def batch(self, rows: Rows, n_step: int = 1, discount: float = 0.99) -> Transitions:
         """The transitions of some rows.
 
-        With `n_step`, each includes the steps that followed it, up to so many in all: their
-        discounted rewards are summed, and the next state is where the last of them led. It stops
-        at the end of the episode, however it ended, and at the newest row.
+        With `n_step` above 1, each covers up to `n_step` consecutive steps: their discounted
+        rewards are summed, and the next state is that of the last of them. It stops early at the
+        end of the episode, terminated or truncated, and at the newest row.
         """
         return transitions(self, rows, n_step, discount)
 
@@ -181,7 +185,7 @@ _FLOAT = np.dtype(np.float32)
 def _checked(
     name: str, values: ArrayLike, shape: tuple[int, ...], dtype: np.dtype[Any] = _FLOAT
 ) -> Array:
-    """The values in the type that is stored, so that what is checked is what is stored."""
+    """The values as they will be stored: converted first, then checked."""
     if dtype == np.uint8:
         array = np.asarray(values)
         if array.dtype != np.uint8:

@@ -30,7 +30,7 @@ class Transitions(NamedTuple):
     steps: Tensor  # (batch,): 1; with n-step returns up to n, fewer where the episode ended
 
     def to(self, device: torch.device, dtype: torch.dtype) -> "Transitions":
-        """The same transitions on a device, as floats of a precision; images stay bytes."""
+        """The same transitions on a device, as floats of type `dtype`; images stay bytes."""
         bytes_, kind = torch.uint8, dtype
         return Transitions(*(f.to(device, bytes_ if f.dtype == bytes_ else kind) for f in self))
 
@@ -38,17 +38,17 @@ class Transitions(NamedTuple):
 class Sampler:
     """Chooses the rows that an agent learns from, for both engines: see `agent.sampler`."""
 
-    wants_td_errors = False  # whether agents call `learned`
+    wants_td_errors = False  # whether agents should call `learned` after each update
 
     def draw(self, memory: "ReplayBuffer", count: int, stream: np.random.Generator) -> Rows:
         """Choose `count` rows of a memory, as int64. All randomness comes from the stream."""
         raise NotImplementedError
 
     def learned(self, rows: Rows, td_errors: Array) -> None:
-        """After an update: the absolute TD error of each row, the larger of the twins'."""
+        """Called after an update: the absolute TD error of each row, the larger of two critics'."""
 
     def state_dict(self) -> dict[str, Array]:
-        """Everything that the next draw depends on, except memory and stream."""
+        """Everything that the next draw depends on, except the memory and the stream."""
         return {}
 
     def load_state_dict(self, arrays: dict[str, Array]) -> None:
@@ -75,7 +75,7 @@ class Uniform(Sampler):
 
 
 def check_rows(memory: "ReplayBuffer", rows: Rows) -> Rows:
-    """The rows, if all of them are stored: compiled code does not check its indices."""
+    """Refuse rows that are not stored: compiled code does not check its indices."""
     rows = np.ascontiguousarray(rows, np.int64)
     stored = min(memory.added, memory.room)
     inside = fast(count_inside)(rows, stored)
@@ -85,7 +85,7 @@ def check_rows(memory: "ReplayBuffer", rows: Rows) -> Rows:
 
 
 def count_inside(rows: Rows, stored: int) -> int:
-    """How many rows come before the first that is not stored. NumPy takes five calls for that."""
+    """How many rows come before the first that is not stored. NumPy would need five calls."""
     for i in range(len(rows)):
         if not 0 <= rows[i] < stored:
             return i
@@ -121,9 +121,9 @@ def walk(
 ) -> None:
     """Follow the steps after each row, up to `len(discounts)` in all: n-step returns.
 
-    A walk stops at the end of the episode, however it ended, and at the newest row. Fills
-    `last` (the row of the last step), `total` (the discounted sum of the rewards on the way) and
-    `steps` (their number). Both engines compile this function; it must stay scalar code.
+    A walk stops at the end of the episode, terminated or truncated, and at the newest row. It fills
+    `last` (the row of the last step), `total` (the discounted sum of the rewards) and `steps`
+    (their number). Both engines compile this function; it must stay scalar code.
     """
     for i in range(len(rows)):
         row, count = rows[i], 1

@@ -146,7 +146,7 @@ class Tables:
         }
 
     def blocks(self) -> Iterator[Block]:
-        """What is stored, in pieces that know when they changed: a copy need only renew some."""
+        """The stored rows in blocks that know when they changed: a copy updates only some."""
         return self._cut(min(self.added, self.room), self.facts()["ends"])
 
     def _cut(self, rows: int, ends: int) -> Iterator[Block]:

@@ -15,7 +15,8 @@ function clock(seconds) {
 function figureOf(run) {
   const { best, score: tested } = run;
   if (tested) return [score(tested.mean), `mean of ${tested.episodes} test episodes, ± ${score(tested.std)}; the agent of step ${count(tested.step)}`];
-  if (best) return [score(best.mean), `best evaluation, ± ${score(best.std)} over ${best.episodes} episodes, at step ${count(best.step)}`];
+  const spread = best && best.std !== null ? `, ± ${score(best.std)} over ${best.episodes} episodes` : "";
+  if (best) return [score(best.mean), `best evaluation${spread}, at step ${count(best.step)}`];
   return ["–", "no evaluation yet"];
 }
 

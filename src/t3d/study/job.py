@@ -1,6 +1,6 @@
 """One run of a sweep: trained, from its start or from where it stopped, and scored.
 
-`python -m t3d.study.cell` does so in a process of its own, and reads the job, a line of JSON, from
+`python -m t3d.study.job` does so in a process of its own, and reads the job, a line of JSON, from
 stdin. When that closes, the parent is gone: the run is saved and the process ends. Heavy modules
 are imported after the pipe is watched.
 """
