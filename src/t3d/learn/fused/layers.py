@@ -12,7 +12,6 @@ from t3d.learn.fused.plan import Bounds, Scaling, Scratch, Weights
 from t3d.learn.fused.steps import Share, grads, normalized, units
 from t3d.learn.fused.tiles import (
     HEIGHT,
-    LANES,
     dot,
     linear,
     masked,
@@ -21,8 +20,8 @@ from t3d.learn.fused.tiles import (
     sum_lanes,
     sum_products,
     transpose,
-    view,
 )
+from t3d.learn.fused.vectors import LANES, view
 
 
 @compiled
