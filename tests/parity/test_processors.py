@@ -29,15 +29,15 @@ small = numbers.astype("float32")
 product = (torch.from_numpy(small) @ torch.from_numpy(small)).numpy()
 
 @numba.njit(fastmath={{"reassoc"}})
-def total(numbers):
-    found = numbers[0]
+def sum_in_any_order(numbers):
+    total = numbers[0]
     for i in range(1, numbers.size):
-        found += numbers[i]
-    return found
+        total += numbers[i]
+    return total
 
-totals = numpy.array([total(row) for row in small])
-for found in (product, numpy.exp(small), numbers @ numbers, totals):
-    print(hash(found.tobytes()))
+totals = numpy.array([sum_in_any_order(row) for row in small])
+for array in (product, numpy.exp(small), numbers @ numbers, totals):
+    print(hash(array.tobytes()))
 """
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from t3d.learn.fused.plan import Plan, lay_out
-from t3d.learn.fused.tiles import LANES
+from t3d.learn.fused.vectors import LANES
 
 Region = tuple[int, int]  # where it begins, and its length
 PANELS = 2

@@ -6,7 +6,8 @@ Read it in this order:
 1. update.py   the page again: the job, and one update, step by step beside `T3D.update`
 2. steps.py    the formulas of one transition: gather, normalise, smooth, Bellman, losses
 3. layers.py   networks: forward, backward, Adam, Polyak
-4. tiles.py    the matrix products under these, in the processor's registers
+4. tiles.py    the matrix products under these, in the processor's registers; vectors.py, the
+               instructions that they are written in
 5. plan.py     where everything is: the parts of a job, and the layout of a panel
 6. threads.py  how threads share an update: counters, a barrier, the next task
 7. entry.py    the compiled functions that Python calls, and how they are kept on disk

@@ -21,18 +21,18 @@ from t3d.learn.fused import entry
 from t3d.learn.fused.plan import (
     SCHEDULE,
     Bounds,
-    Draw,
-    Knobs,
     Memory,
     Scaling,
-    Scratch,
     Weights,
+    knobs_of,
     lay_out,
+    new_draw,
+    new_scratch,
 )
 from t3d.learn.fused.team import ThreadTeam
 from t3d.learn.fused.threads import COUNTERS
-from t3d.learn.fused.tiles import LANES
 from t3d.learn.fused.update import Job
+from t3d.learn.fused.vectors import LANES
 from t3d.learn.normalize import Normalizer
 from t3d.learn.perception import Batch
 from t3d.learn.replay.memory import ReplayBuffer
@@ -263,43 +263,20 @@ class FusedT3D(T3D):
 
     def _job(self, memory: Memory, scaling: Scaling, batch_size: int) -> Job:
         """The agent's own arrays, a memory's, and room to compute in for a size of batch."""
-        knobs, kind = self.config, self._weights.parameters.dtype
-        panels = math.ceil(batch_size / LANES)
-        places = lay_out(self.state_dim, self.action_dim, knobs.hidden, panels)
+        kind, panels = self._weights.parameters.dtype, math.ceil(batch_size / LANES)
+        plan = lay_out(self.state_dim, self.action_dim, self.config.hidden, panels)
         return Job(
             counters=np.zeros(COUNTERS, np.int64),
             schedule=np.zeros(1, SCHEDULE),
             memory=memory,
-            batch=Draw(
-                from_memory=np.zeros(1, np.int64),
-                rows=np.zeros(batch_size, np.int64),
-                steps=np.zeros(batch_size, np.int64),
-                ends=np.zeros(batch_size, np.int64),
-                rewards=np.zeros(batch_size, kind),
-                discounts=np.zeros(batch_size, kind),
-                noise=np.zeros((batch_size, self.action_dim), memory.action.dtype),
-                td_errors=np.zeros((2, batch_size), kind),
-            ),
+            batch=new_draw(batch_size, self.action_dim, kind, memory.action.dtype),
             bounds=self._bounds,
             scaling=scaling,
-            networks=places.networks,
-            sections=places.sections,
+            networks=plan.networks,
+            sections=plan.sections,
             weights=self._weights,
-            scratch=Scratch(
-                panels=np.zeros((panels, places.panel, LANES), kind),
-                transposed=np.zeros(places.transposed, kind),
-                gradients=np.zeros(places.gradients, kind),
-                measures=np.zeros((panels, 4), kind),
-                totals=np.zeros(4, kind),
-            ),
-            knobs=Knobs(
-                discounts=(knobs.discount ** np.arange(knobs.n_step + 1)).astype(kind),
-                reward_scale=knobs.reward_scale,
-                tau=knobs.tau,
-                policy_noise=knobs.policy_noise,
-                noise_clip=knobs.noise_clip,
-                learning_rate=knobs.learning_rate,
-            ),
+            scratch=new_scratch(plan, panels, kind),
+            knobs=knobs_of(self.config, kind),
         )
 
 

@@ -12,7 +12,6 @@ from t3d.learn.fused.plan import Bounds, Scaling, Scratch, Weights
 from t3d.learn.fused.steps import Share, grads, normalized, units
 from t3d.learn.fused.tiles import (
     HEIGHT,
-    LANES,
     dot,
     linear,
     masked,
@@ -21,8 +20,8 @@ from t3d.learn.fused.tiles import (
     sum_lanes,
     sum_products,
     transpose,
-    view,
 )
+from t3d.learn.fused.vectors import LANES, view
 
 
 @compiled
@@ -121,7 +120,7 @@ def descend(
     """The gradients of my share of each layer's rows, and Adam's step on these."""
     for i in range(len(network)):
         layer = network[i]
-        tiles = (layer.outs + HEIGHT - 1) // HEIGHT  # shared whole, so that none is cut lower
+        tiles = (layer.outs + HEIGHT - 1) // HEIGHT  # no tile is divided: lower ones are slower
         low = my.me * tiles // my.team * HEIGHT
         high = min((my.me + 1) * tiles // my.team * HEIGHT, layer.outs)
         if low < high:

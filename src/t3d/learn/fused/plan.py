@@ -9,13 +9,14 @@ docs/fused.md has a picture.
 
 import itertools
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from t3d.base.numbers import Array
-from t3d.learn.fused.tiles import LANES
+from t3d.config import Config
+from t3d.learn.fused.vectors import LANES
 
 # Columns of `Scratch.measures`.
 TWIN1_LOSS, TWIN2_LOSS, ACTOR_LOSS, MEAN_Q = range(4)
@@ -169,3 +170,40 @@ def lay_out(state_dim: int, action_dim: int, hidden: tuple[int, ...], panels: in
         networks.append(layers)
     # A layer's inputs are transposed sixteen rows at a time, which may reach beyond the last one.
     return Plan(Networks(*networks), sections, unit + LANES, gradient, transposed)
+
+
+def new_draw(rows: int, action_dim: int, kind: np.dtype[Any], noise: np.dtype[Any]) -> Draw:
+    """Room for a batch of so many rows."""
+    return Draw(
+        from_memory=np.zeros(1, np.int64),
+        rows=np.zeros(rows, np.int64),
+        steps=np.zeros(rows, np.int64),
+        ends=np.zeros(rows, np.int64),
+        rewards=np.zeros(rows, kind),
+        discounts=np.zeros(rows, kind),
+        noise=np.zeros((rows, action_dim), noise),
+        td_errors=np.zeros((2, rows), kind),
+    )
+
+
+def new_scratch(plan: Plan, panels: int, kind: np.dtype[Any]) -> Scratch:
+    """Room to compute in. Empty lanes stay 0 from here on."""
+    return Scratch(
+        panels=np.zeros((panels, plan.panel, LANES), kind),
+        transposed=np.zeros(plan.transposed, kind),
+        gradients=np.zeros(plan.gradients, kind),
+        measures=np.zeros((panels, 4), kind),
+        totals=np.zeros(4, kind),
+    )
+
+
+def knobs_of(config: Config, kind: np.dtype[Any]) -> Knobs:
+    """The knobs of an update."""
+    return Knobs(
+        discounts=(config.discount ** np.arange(config.n_step + 1)).astype(kind),
+        reward_scale=config.reward_scale,
+        tau=config.tau,
+        policy_noise=config.policy_noise,
+        noise_clip=config.noise_clip,
+        learning_rate=config.learning_rate,
+    )

@@ -20,7 +20,7 @@ from t3d.learn.fused.plan import (
     Scaling,
     Scratch,
 )
-from t3d.learn.fused.tiles import LANES
+from t3d.learn.fused.vectors import LANES
 from t3d.learn.replay.sampling import walk
 
 

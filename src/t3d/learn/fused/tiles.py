@@ -13,9 +13,8 @@ number is summed in the order of k, whichever tile it is in, so that no result d
 the work is divided. (An action for one state is a dot product per unit, in an order of its own.)
 
 The operands are views of NumPy arrays, with any strides: a transposed matrix is `weight.T`.
-Numba writes most of this package's machine code by itself. Here we write LLVM's vector
-instructions (`_Code`), because the order of sums and the use of registers must not be left to a
-compiler's choice.
+Elsewhere in this package Numba chooses the machine code. Here LLVM's vector instructions are
+written out (vectors.py): a compiler must not choose the order of sums, nor leave the registers.
 """
 
 from collections.abc import Callable
@@ -26,109 +25,14 @@ import numba
 from llvmlite import ir
 from numba.core import cgutils
 from numba.extending import intrinsic
-from numba.np.arrayobj import populate_array
 
 from t3d.base.compiling import compiled
 from t3d.base.numbers import Array
+from t3d.learn.fused.vectors import LANES, Code, Operand
 
-LANES = 16
 HEIGHT = 6  # rows of a tile; rows that are left over are done in lower tiles
 _HEIGHTS = (HEIGHT, 4, 2, 1)
 Finish = Literal["linear", "relu", "masked", "plain"]
-
-
-class _Code:
-    """Writes LLVM instructions on vectors of some lanes into the function of a builder."""
-
-    def __init__(self, context: Any, builder: Any, number: Any, lanes: int = LANES) -> None:
-        self.context = context
-        self.builder = builder
-        self.lanes = lanes
-        self.bits = number.bitwidth
-        self.number = context.get_data_type(number)
-        self.vector = ir.VectorType(self.number, lanes)
-        self.integer = context.get_value_type(numba.intp)
-
-    def count(self, number: int) -> Any:
-        return ir.Constant(self.integer, number)
-
-    def all_lanes(self, number: float) -> Any:
-        return ir.Constant(self.vector, [number] * self.lanes)
-
-    def times(self, value: Any, constant: int) -> Any:
-        return self.builder.mul(value, self.count(constant))
-
-    def array(self, kind: Any, value: Any, *, panels: bool = False) -> "_Operand":
-        """An array of Numba's: where it begins, its shape, and its strides in bytes.
-
-        The compiler makes better code of those that it knows. `panels` are rows of LANES numbers.
-        """
-        array = self.context.make_array(kind)(self.context, self.builder, value)
-        shape, strides = (
-            cgutils.unpack_tuple(self.builder, sizes, kind.ndim)
-            for sizes in (array.shape, array.strides)
-        )
-        if panels:
-            shape[-1] = self.count(LANES)
-            strides[-2:] = self.count(LANES * self.bits // 8), self.count(self.bits // 8)
-        elif kind.layout == "C":
-            strides[-1] = self.count(self.bits // 8)
-        elif kind.layout == "F":
-            strides[0] = self.count(self.bits // 8)
-        return _Operand(array.data, shape, strides)
-
-    def address(self, array: "_Operand", *index: Any) -> Any:
-        """Where a number of an array is; indices that are left off are 0."""
-        return self.moved(array.data, array.strides, *index)
-
-    def moved(self, place: Any, strides: list[Any], *index: Any) -> Any:
-        offsets = [self.builder.mul(i, stride) for i, stride in zip(index, strides)]
-        place = self.builder.bitcast(place, ir.IntType(8).as_pointer())
-        place = self.builder.gep(place, [reduce(self.builder.add, offsets)])
-        return self.builder.bitcast(place, self.number.as_pointer())
-
-    def load(self, place: Any) -> Any:
-        """The numbers that begin at an address, one per lane."""
-        pointer = self.builder.bitcast(place, self.vector.as_pointer())
-        return self.builder.load(pointer, align=self.bits // 8)
-
-    def store(self, vector: Any, place: Any) -> None:
-        pointer = self.builder.bitcast(place, self.vector.as_pointer())
-        self.builder.store(vector, pointer, align=self.bits // 8)
-
-    def spread(self, place: Any) -> Any:
-        """The one number at an address, in all lanes."""
-        nothing = ir.Constant(self.vector, ir.Undefined)
-        number = self.builder.load(place)
-        first = self.builder.insert_element(nothing, number, ir.Constant(ir.IntType(32), 0))
-        return self.shuffle(first, nothing, [0] * self.lanes)
-
-    def shuffle(self, one: Any, other: Any, lanes: list[int]) -> Any:
-        """The lanes of two vectors that have these numbers; the other's begin at `self.lanes`."""
-        mask = ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), lanes)
-        return self.builder.shuffle_vector(one, other, mask)
-
-    def lane(self, vector: Any, number: int) -> Any:
-        return self.builder.extract_element(vector, ir.Constant(ir.IntType(32), number))
-
-    def multiply_add(self, one: Any, other: Any, total: Any) -> Any:
-        """one * other + total, rounded once where the processor can."""
-        kind = ir.FunctionType(self.vector, [self.vector] * 3)
-        name = f"llvm.fmuladd.v{self.lanes}f{self.bits}"
-        function = cgutils.get_or_insert_function(self.builder.module, kind, name)
-        return self.builder.call(function, [one, other, total])
-
-    def variable(self, start: Any) -> Any:
-        """A variable that holds a vector; the optimiser keeps it in registers."""
-        place = cgutils.alloca_once(self.builder, self.vector)
-        self.builder.store(start, place)
-        return place
-
-
-class _Operand(NamedTuple):
-    data: Any
-    shape: list[Any]
-    strides: list[Any]
 
 
 class _Product(NamedTuple):
@@ -138,13 +42,13 @@ class _Product(NamedTuple):
     which is then a lane too.
     """
 
-    out: _Operand
-    a: _Operand
-    b: _Operand
-    extra: _Operand
+    out: Operand
+    a: Operand
+    b: Operand
+    extra: Operand
 
 
-def _tile(code: _Code, product: _Product, finish: Finish, first: Any, height: int) -> None:
+def _tile(code: Code, product: _Product, finish: Finish, first: Any, height: int) -> None:
     """Write a tile of some rows of a product; `finish` says how it starts and how it is stored.
 
     linear   starts from extra[row], the bias
@@ -193,7 +97,7 @@ def _product(finish: Finish) -> Callable[[Array, Array, Array, Array], None]:
         kinds = out, a, b, extra
 
         def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            code = _Code(context, builder, out.dtype)
+            code = Code(context, builder, out.dtype)
             in_panels = False, a.ndim == 3, True, extra.ndim > 1
             arrays = _Product(
                 *(code.array(k, v, panels=p) for k, v, p in zip(kinds, values, in_panels))
@@ -240,7 +144,7 @@ def product(out: Array, a: Array, b: Array) -> None:
     _plain(out, a, b, b)
 
 
-def _sum_of_lanes(code: _Code, factors: list[_Operand]) -> Any:
+def _sum_of_lanes(code: Code, factors: list[Operand]) -> Any:
     """The sum over the panels, then over the lanes, each in order; products are rounded first."""
     builder = code.builder
     total = code.variable(code.all_lanes(0.0))
@@ -257,7 +161,7 @@ def sum_lanes(typing: Any, a: Any) -> Any:
     """The sum of a[panel, lane]."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        code = _Code(context, builder, a.dtype)
+        code = Code(context, builder, a.dtype)
         return _sum_of_lanes(code, [code.array(a, values[0])])
 
     return a.dtype(a), generate
@@ -268,7 +172,7 @@ def sum_products(typing: Any, a: Any, b: Any) -> Any:
     """The sum of a[panel, lane] * b[panel, lane]."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        code = _Code(context, builder, a.dtype)
+        code = Code(context, builder, a.dtype)
         return _sum_of_lanes(code, [code.array(*pair) for pair in zip((a, b), values)])
 
     return a.dtype(a, b), generate
@@ -279,7 +183,7 @@ def transpose(typing: Any, out: Any, a: Any) -> Any:
     """out[lane, unit] = a[unit, lane], for sixteen of each."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        code = _Code(context, builder, out.dtype)
+        code = Code(context, builder, out.dtype)
         to, source = (code.array(*pair) for pair in zip((out, a), values))
         rows = [code.load(code.address(source, code.count(i))) for i in range(LANES)]
         # Rows i and i + step swap every other `step` lanes; after all steps, it is transposed.
@@ -305,7 +209,7 @@ def _dot(lanes: int, registers: int) -> Callable[..., Any]:
         """`total` plus the sum of a[start + i] * b[start + i], for all i of these steps."""
 
         def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            code = _Code(context, builder, a.dtype, lanes)
+            code = Code(context, builder, a.dtype, lanes)
             arrays = [code.array(*pair) for pair in zip((a, b), values)]
             nothing = code.all_lanes(-0.0)  # a number that it is added to keeps its bits
             first = builder.insert_element(nothing, values[4], ir.Constant(ir.IntType(32), 0))
@@ -347,26 +251,3 @@ def dot(a: Array, b: Array) -> Any:
     total = _dot4(a, b, done, (count - done) // 4, total)
     done = count // 4 * 4
     return _dot1(a, b, done, count - done, total)
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def view(typing: Any, flat: Any, start: Any, shape: Any) -> Any:
-    """A part of a flat array in another shape: flat[start:].reshape(shape), without its checks.
-
-    It is not counted as a reference to the array, which must outlive it.
-    """
-    kind = numba.types.Array(flat.dtype, shape.count, "C")
-
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        code = _Code(context, builder, flat.dtype)
-        array = code.array(flat, values[0])
-        sizes = cgutils.unpack_tuple(builder, values[2], shape.count)
-        strides = [code.count(code.bits // 8)]
-        for size in reversed(sizes[1:]):
-            strides.insert(0, builder.mul(size, strides[0]))
-        out = context.make_array(kind)(context, builder)
-        data = code.address(array, values[1])
-        populate_array(out, data, sizes, strides, code.count(code.bits // 8), None)
-        return out._getvalue()
-
-    return kind(flat, numba.intp, shape), generate
