@@ -9,7 +9,8 @@ from rich.console import Console
 
 from t3d.config import Config
 from t3d.learn.agent import Agent
-from t3d.learn.engines import agent_name, by_name
+from t3d.learn.engines import by_name
+from t3d.learn.networks import Body
 from t3d.play.envs import EnvMaker, EnvSource, GuardedEnv, env_name
 from t3d.presets import resolve
 from t3d.run.agents import evaluate as evaluate
@@ -58,19 +59,21 @@ def resume(
     steps: int | None = None,
     env: EnvSource | None = None,
     agent: type[Agent] | None = None,
+    body: Body | None = None,
     watchers: Sequence[Watcher] = (),
     video: bool = False,
     quiet: bool = False,
 ) -> Agent:
     """Resume a run from its newest checkpoint, to its end or to another number of steps.
 
-    `env` and `agent` are needed only if the run was trained with ones that cannot be imported.
+    `env`, `agent` and `body` are needed only if the run was trained with ones that cannot be
+    imported.
     """
     folder = RunFolder.open(run)
     config = folder.config()
-    changes: dict[str, Any] = {} if steps is None else {"steps": steps}
-    changes |= {} if agent is None else {"agent": agent_name(agent)}
-    config = Config.from_dict(vars(config) | changes)
+    changes = {"steps": steps, "agent": agent, "body": body}
+    changes = {name: value for name, value in changes.items() if value is not None}
+    config = Config.from_dict(vars(config) | by_name(changes))
     maker, console = EnvMaker(env or config.env, config), PatientConsole(quiet=quiet)
     outcome = progress.train(maker, folder, {}, console, watchers)
     return _finished(outcome, maker, console, video)
