@@ -3,11 +3,16 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from torch import nn
 
 import t3d
 from helpers import broken_envs
 from helpers.runs import TINY, read_json
+from t3d.learn import networks
+from t3d.learn.networks import mlp
 from t3d.run.folder import RunFolder
 
 
@@ -133,6 +138,27 @@ def test_a_callable_that_cannot_be_imported_is_trained_scored_and_resumed(tmp_pa
     with pytest.raises(t3d.BadInput, match="from Python, pass it as env"):
         t3d.resume(run, steps=70, quiet=True)
     t3d.resume(run, steps=70, env=local, quiet=True)
+    assert t3d.inspect(run)["step"] == 70
+
+
+def test_a_body_that_cannot_be_imported_is_passed_again(tmp_path: Path) -> None:
+    def local(sizes: tuple[int, ...], stream: np.random.Generator, dtype: torch.dtype) -> nn.Module:
+        return mlp(sizes, stream, dtype)
+
+    run = tmp_path / "run"
+    tiny(run, body=local)
+    name = t3d.load(run).config.body
+    del networks._bodies[name]  # as in another process
+    advice = "is not imported, and no file may do that; pass it as body"
+    with pytest.raises(t3d.BadInput, match=advice):
+        t3d.load(run)
+    with pytest.raises(t3d.BadInput, match="cannot be imported; from Python, pass it as body"):
+        t3d.evaluate(run)
+    t3d.load(run, body=local)
+    del networks._bodies[name]
+    assert len(t3d.evaluate(run, episodes=1, body=local).returns) == 1
+    del networks._bodies[name]
+    t3d.resume(run, steps=70, body=local, quiet=True)
     assert t3d.inspect(run)["step"] == 70
 
 

@@ -10,6 +10,7 @@ def test_the_public_names_are_these() -> None:
         "Agent",
         "BadInput",
         "Batch",
+        "BrokenAgent",
         "BrokenEnvironment",
         "BrokenWatcher",
         "CannotWrite",

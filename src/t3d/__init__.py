@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from t3d.api import resume as resume
     from t3d.api import train as train
     from t3d.base.errors import BadInput as BadInput
+    from t3d.base.errors import BrokenAgent as BrokenAgent
     from t3d.base.errors import BrokenEnvironment as BrokenEnvironment
     from t3d.base.errors import BrokenWatcher as BrokenWatcher
     from t3d.base.errors import CannotWrite as CannotWrite
@@ -50,6 +51,7 @@ _HOME = {
     "CannotWrite": "t3d.base.errors",
     "RunFailed": "t3d.base.errors",
     "Diverged": "t3d.base.errors",
+    "BrokenAgent": "t3d.base.errors",
     "BrokenEnvironment": "t3d.base.errors",
     "BrokenWatcher": "t3d.base.errors",
     "FusedT3D": "t3d.learn.fused.agent",

@@ -6,15 +6,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from torch import Tensor
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
 
 import t3d
+from helpers.agents import changed
 from helpers.runs import TINY
 from t3d import T3D, Agent, Batch, Config, FusedT3D
 from t3d.base.errors import BadInput
 from t3d.base.observation import Image, Layout
 from t3d.learn.engines import agent_class, agent_name, by_name, find_agent, make_agent
 from t3d.learn.networks import mlp
+from t3d.learn.replay.sampling import Uniform
 
 ME = __name__
 SPACES = (Layout(3), [-1.0], [1.0])
@@ -42,6 +46,75 @@ class Picky(T3D):
     @classmethod
     def why_not(cls, config: Config, layout: Layout | None) -> str:
         return "it only learns on Sundays"
+
+
+class LooseParameter(T3D):
+    def build(self, weights: np.random.Generator) -> None:
+        super().build(weights)
+        self.temperature = nn.Parameter(torch.zeros(()))
+
+
+class LooseOptimizer(T3D):
+    def build(self, weights: np.random.Generator) -> None:
+        super().build(weights)
+        self.slow = torch.optim.SGD(self.critic.parameters(), lr=0.1)
+
+
+class LooseNetworks(T3D):
+    def build(self, weights: np.random.Generator) -> None:
+        super().build(weights)
+        self.ensemble = [nn.Linear(3, 1), nn.Linear(3, 1)]
+
+
+class Late(T3D):
+    """Makes a network after `build`, which a file would have and a loaded agent would not."""
+
+    def __init__(self, *sizes: Any, **more: Any) -> None:
+        super().__init__(*sizes, **more)
+        self.late = nn.Linear(3, 1)
+
+
+class Measures(T3D):
+    """Reads a number of its networks in `build`, which a skeleton does not have."""
+
+    def build(self, weights: np.random.Generator) -> None:
+        super().build(weights)
+        self.first = next(self.actor.parameters()).flatten()[0].item()
+
+
+class Complex(T3D):
+    def build(self, weights: np.random.Generator) -> None:
+        super().build(weights)
+        self.critic.register_buffer("phase", torch.zeros(2, dtype=torch.complex64))
+
+
+class Flat(T3D):
+    def select_action(self, state: ArrayLike) -> NDArray[np.float32]:
+        return super().select_action(state)[:, 0]
+
+
+class Listing(T3D):
+    def value(self, state: ArrayLike) -> NDArray[np.float32]:
+        values: Any = super().value(state).tolist()
+        return values  # type: ignore[no-any-return]
+
+
+class Forgetful(Uniform):
+    def state_dict(self) -> dict[str, Any]:
+        return {"count": 3}
+
+
+class ForgetfulT3D(T3D):
+    def build(self, weights: np.random.Generator) -> None:
+        super().build(weights)
+        self.sampler = Forgetful()
+
+
+class Ignored(FusedT3D):
+    """Would change step 13, but the compiled update does not ask it."""
+
+    def actor_loss(self, batch: Batch) -> Tensor:
+        return super().actor_loss(batch)
 
 
 class Faster(FusedT3D):
@@ -138,6 +211,16 @@ BAD: dict[str, str] = {
     f"{ME}:Empty": f"{ME}:Empty cannot build an agent: TypeError: Can't instantiate abstract",
     f"{ME}:Unfinished": f"{ME}:Unfinished cannot build an agent: ZeroDivisionError: nothing is",
     f"{ME}:Picky": f"agent {ME}:Picky cannot be used: it only learns on Sundays",
+    f"{ME}:LooseParameter": "temperature of the agent would not be saved; hold parameters in a ",
+    f"{ME}:LooseOptimizer": "slow of the agent would not be saved; make optimisers with self",
+    f"{ME}:LooseNetworks": "ensemble of the agent would not be saved; hold networks in attr",
+    f"{ME}:Late": "the state does not fit this agent: late.bias, late.weight ... missing or ",
+    f"{ME}:Measures": "the agent could not be loaded: build must also work on PyTorch's meta",
+    f"{ME}:Complex": "critic.phase has torch.complex64, which is not saved",
+    f"{ME}:Flat": f"{ME}:Flat.select_action returned a ndarray of shape (1,) for 1 states;",
+    f"{ME}:Listing": f"{ME}:Listing.value returned a list of shape (1,) for 1 states;",
+    f"{ME}:ForgetfulT3D": "the state of a sampler has count; Forgetful has none",
+    f"{ME}:Ignored": f"agent {ME}:Ignored cannot be used: fused is compiled and does not call",
     "__main__:Gone": "agent '__main__:Gone' was defined where it cannot be imported; from Python, ",
 }
 
@@ -153,6 +236,36 @@ def test_an_agent_that_cannot_be_used_is_refused_in_one_line(name: str, message:
 def test_a_class_that_is_no_agent_is_refused() -> None:
     with pytest.raises(BadInput, match=r"agent is pathlib:Path; expected a subclass of t3d\.Agent"):
         agent_name(Path)  # type: ignore[arg-type]
+
+
+class Shaped(T3D):
+    """Networks whose numbers are stored in unusual ways."""
+
+    def build(self, weights: np.random.Generator) -> None:
+        super().build(weights)
+        self.eyes = nn.Conv2d(3, 4, 3)
+        self.eyes.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.half = nn.Linear(3, 3).half()
+        self.model_optimizer = self.make_optimizer(self.eyes)
+
+
+def test_all_networks_of_an_own_agent_come_back_from_its_file(tmp_path: Path) -> None:
+    agent, _ = make_agent(Config(hidden=(8,)), *SPACES, agent=Shaped)
+    assert agent.networks.keys() > {"eyes", "half"}
+    agent.save(tmp_path / "agent.safetensors")
+    loaded = Shaped.load(tmp_path / "agent.safetensors")
+    assert changed(agent.state_dict(), loaded.state_dict()) == set()
+
+
+def test_the_seed_decides_what_pytorch_itself_draws_for_a_network() -> None:
+    torch.manual_seed(1)
+    one, _ = make_agent(Config(hidden=(8,), seed=3), *SPACES, agent=Shaped)
+    before = torch.get_rng_state()
+    other, _ = make_agent(Config(hidden=(8,), seed=3), *SPACES, agent=Shaped)
+    assert changed(one.state_dict(), other.state_dict()) == set()
+    assert torch.equal(torch.get_rng_state(), before)
+    third, _ = make_agent(Config(hidden=(8,), seed=4), *SPACES, agent=Shaped)
+    assert "eyes.weight" in changed(one.state_dict(), third.state_dict())
 
 
 def test_a_body_that_cannot_be_built_is_refused_in_one_line() -> None:

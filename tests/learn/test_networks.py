@@ -245,3 +245,42 @@ def test_all_tensors_have_the_chosen_precision(dtype: torch.dtype) -> None:
     for module in (built.actor, built.critic, built.actor_target, built.critic_target):
         tensors = [*module.parameters(), *module.buffers()]
         assert {tensor.dtype for tensor in tensors} == {dtype}
+
+
+def normalised(
+    sizes: tuple[int, ...], stream: np.random.Generator, dtype: torch.dtype
+) -> nn.Module:
+    """Cannot compute one row alone."""
+    return nn.Sequential(mlp(sizes[:-1], stream, dtype), nn.BatchNorm1d(sizes[-2], dtype=dtype))
+
+
+def too_wide(sizes: tuple[int, ...], stream: np.random.Generator, dtype: torch.dtype) -> nn.Module:
+    return mlp((*sizes[:-1], sizes[-1] + 1), stream, dtype)
+
+
+def narrow(sizes: tuple[int, ...], stream: np.random.Generator, dtype: torch.dtype) -> nn.Module:
+    return mlp((*sizes[:-1], 1), stream, dtype)
+
+
+def double(sizes: tuple[int, ...], stream: np.random.Generator, dtype: torch.dtype) -> nn.Module:
+    return mlp(sizes, stream, torch.float64)
+
+
+def no_module(sizes: tuple[int, ...], stream: np.random.Generator, dtype: torch.dtype) -> Any:
+    return [1.0]
+
+
+BAD_BODIES: dict[Any, str] = {
+    normalised: r":normalised cannot compute 1 x 3 numbers of torch.float32: ValueError: Expected",
+    too_wide: r":too_wide makes torch.float32 of shape \(1, 3\) from 1 x 3 numbers; expected 2",
+    narrow: r":narrow makes torch.float32 of shape \(1, 1\) from 1 x 3 numbers; expected 2",
+    double: r":double cannot compute 1 x 3 numbers of torch.float32: RuntimeError: ",
+    no_module: r":no_module returned a list, no nn\.Module",
+}
+
+
+@pytest.mark.parametrize(("body", "message"), BAD_BODIES.items())
+def test_a_body_whose_outputs_do_not_fit_is_refused_in_one_line(body: Any, message: str) -> None:
+    with pytest.raises(BadInput, match=f"^network body .*{message}") as refusal:
+        Actor(3, LOW[:2], HIGH[:2], (8, 8), np.random.default_rng(0), body=body)
+    assert "\n" not in str(refusal.value)

@@ -23,6 +23,8 @@ from helpers.images import LAYOUT, image_agent, image_batch, image_states
 from t3d import T3D, Batch, FusedT3D, ReplayBuffer, T3DError
 from t3d.base import files
 from t3d.base.errors import BadInput, CannotWrite
+from t3d.base.numbers import Array
+from t3d.learn.replay.sampling import Rows, Uniform
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +92,12 @@ SPOILERS: dict[str, Callable[[dict[str, Tensor]], dict[str, Tensor]]] = {
     "something is too much": lambda s: {**s, "temperature": torch.zeros(1)},
     "a weight has another shape": lambda s: {**s, "critic.twin1.4.bias": torch.zeros(2)},
     "a stream has another shape": lambda s: {**s, "generator.smoothing": torch.zeros(3).long()},
+    "a count is negative": lambda s: {**s, "updates": torch.tensor(-1)},
+    "a count of Adam is no number": lambda s: {
+        **s,
+        "critic_optimizer.twin1.0.weight.step": torch.tensor(torch.nan),
+    },
+    "a sampler that has none gets a state": lambda s: {**s, "sampler.priority": torch.ones(3)},
     "a stream is not whole numbers": lambda s: {**s, "generator.smoothing": torch.zeros(6)},
 }
 
@@ -170,7 +178,7 @@ def test_a_safetensors_file_of_something_else_is_refused_in_one_line(tmp_path: P
     assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.parametrize("device", ["abacus", "cuda:99"])
+@pytest.mark.parametrize("device", ["abacus", "cuda:99", "meta"])
 def test_a_good_agent_on_a_missing_device_says_that_the_device_is_missing(
     tmp_path: Path, device: str
 ) -> None:
@@ -249,6 +257,64 @@ def test_one_more_network_is_saved_and_loaded_without_further_code(
         T3D.load(tmp_path / "agent.safetensors")
 
 
+class Log(Uniform):
+    """Remembers every TD error: its state grows."""
+
+    wants_td_errors = True
+
+    def __init__(self) -> None:
+        self.errors = np.zeros(0, np.float32)
+
+    def learned(self, rows: Rows, td_errors: Array) -> None:
+        self.errors = np.append(self.errors, td_errors)
+
+    def state_dict(self) -> dict[str, Array]:
+        return {"errors": self.errors}
+
+    def load_state_dict(self, arrays: dict[str, Array]) -> None:
+        self.errors = arrays["errors"].copy()
+
+
+class Logging(T3D):
+    def build(self, weights: np.random.Generator) -> None:
+        super().build(weights)
+        self.sampler = Log()
+
+
+class FusedLogging(FusedT3D):
+    def build(self, weights: np.random.Generator) -> None:
+        super().build(weights)
+        self.sampler = Log()
+
+
+@pytest.mark.parametrize("kind", [Logging, FusedLogging])
+def test_the_state_of_a_sampler_may_grow(
+    buffer: ReplayBuffer, tmp_path: Path, kind: type[T3D]
+) -> None:
+    path = tmp_path / "agent.safetensors"
+    learner, other = kind(3, LOW, HIGH, config()), kind(3, LOW, HIGH, config(seed=2))
+    learner.train(buffer, 3)
+    learner.save(path)
+    loaded = kind.load(path)
+    other.restore(path)
+    for each in (learner, loaded, other):
+        each.train(buffer, 2)
+    assert learner.state_dict()["sampler.errors"].shape == (5 * 16,)
+    assert changed(learner.state_dict(), loaded.state_dict()) == set()
+    assert changed(learner.state_dict(), other.state_dict()) == set()
+
+
+def test_a_sampler_that_cannot_load_a_state_is_named_and_nothing_changes(
+    buffer: ReplayBuffer,
+) -> None:
+    learner, other = Logging(3, LOW, HIGH, config()), Logging(3, LOW, HIGH, config(seed=2))
+    other.train(buffer, 3)
+    before = learner.state_dict()
+    with pytest.raises(BadInput, match="the sampler Log cannot load its state: 'errors'"):
+        learner.load_state_dict(without(other.state_dict(), "sampler.errors"))
+    assert changed(before, learner.state_dict()) == set()
+
+
 def test_an_agent_restores_the_state_of_a_file_that_fits(
     buffer: ReplayBuffer, tmp_path: Path
 ) -> None:
@@ -304,7 +370,7 @@ LIES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
         "arrays for 50000 layers and images",
     ),
     "another precision": (lambda a: a.update(dtype="float64"), "expected torch.float64"),
-    "no precision": (lambda a: a.update(dtype="float16"), "float16"),
+    "no precision": (lambda a: a.update(dtype="float16"), "dtype is 'float16'; expected float32"),
     "more actions": (lambda a: a.update(low=[0.0] * 9, high=[1.0] * 9), "of shape"),
     "bounds of text": (lambda a: a.update(low="a", high="b"), "action bound is 'a'"),
     "no bounds": (lambda a: a.pop("low"), "low"),

@@ -1,8 +1,10 @@
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsFloat
 
 import numpy as np
 import pytest
+import torch
+from torch import Tensor, nn
 
 import t3d
 from helpers import broken_envs, odd_envs
@@ -16,6 +18,8 @@ from helpers.runs import (
     saved_arrays,
     trained,
 )
+from t3d.learn.engines import agent_name
+from t3d.learn.networks import body_name, mlp
 from t3d.play.envs import EnvMaker
 from t3d.run.folder import RunFolder
 from t3d.run.loop import Run
@@ -179,3 +183,46 @@ def test_an_error_while_the_disk_is_full_frees_the_folder(
     assert not t3d.inspect(tmp_path / "run")["training"]
     resumed(tmp_path / "run")
     assert t3d.inspect(tmp_path / "run")["finished"]
+
+
+class Clumsy(t3d.T3D):
+    """Stumbles over its sixth update."""
+
+    def update(self, batch: t3d.Batch, noise: Tensor) -> dict[str, SupportsFloat]:
+        if self.updates == 5:
+            raise IndexError("out of\nideas")
+        return super().update(batch, noise)
+
+
+def test_an_own_agent_that_raises_is_named_and_its_run_resumes(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with pytest.raises(t3d.BrokenAgent) as failure:
+        trained(run, agent=agent_name(Clumsy))
+    assert isinstance(failure.value.__cause__, IndexError)
+    message = str(failure.value)
+    assert message.startswith(f"{__name__}:Clumsy raised IndexError: out of ideas (test_loop.py:")
+    assert message.endswith(f"; saved at step 20, resume with: t3d resume {run}")
+    assert t3d.inspect(run)["step"] == 20
+    with pytest.raises(t3d.BrokenAgent):
+        resumed(run)
+
+
+def test_an_error_of_ours_is_not_blamed_on_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> None:
+        raise IndexError
+
+    monkeypatch.setattr(t3d.T3D, "update", broken)
+    with pytest.raises(IndexError):
+        in_memory(engine="reference")
+
+
+def drops_out(sizes: tuple[int, ...], stream: np.random.Generator, dtype: torch.dtype) -> nn.Module:
+    return nn.Sequential(nn.Dropout(0.5), mlp(sizes, stream, dtype))
+
+
+def test_a_run_that_draws_from_pytorchs_global_random_state_says_so(tmp_path: Path) -> None:
+    run = trained(tmp_path / "run", body=body_name(drops_out), steps=30)
+    said = t3d.inspect(run)["not_bit_exact"]
+    assert said == ["PyTorch's global random numbers were used, which no checkpoint holds"]
+    resumed(run, steps=40)
+    assert t3d.inspect(run)["not_bit_exact"] == said

@@ -6,7 +6,8 @@
     └── RunFailed             training cannot continue; what was learned is saved
         ├── Diverged          the agent's numbers are no longer finite
         ├── BrokenEnvironment an environment broke Gymnasium's rules, or raised
-        └── BrokenWatcher     a watcher raised
+        ├── BrokenWatcher     a watcher raised
+        └── BrokenAgent       an agent, network body or sampler of the user's own raised
 
 The command line prints the message without a traceback and exits with code 2.
 """
@@ -38,3 +39,7 @@ class BrokenEnvironment(RunFailed):
 
 class BrokenWatcher(RunFailed):
     """A watcher raised; its own error is the `__cause__`."""
+
+
+class BrokenAgent(RunFailed):
+    """The user's own agent, network body or sampler raised; its own error is the `__cause__`."""

@@ -20,6 +20,7 @@ _MAXIMUM_JSON = 64 * 2**20
 _MAXIMUM_HEADER = 2**20
 # Bytes per number of each type that we write.
 _WIDTHS = {"F64": 8, "F32": 4, "I64": 8, "U64": 8, "I32": 4, "U8": 1, "BOOL": 1}
+_WIDTHS |= {"F16": 2, "BF16": 2, "I16": 2, "I8": 1}  # of networks of the user's own
 
 
 def write(path: Path, content: bytes) -> None:
@@ -136,6 +137,8 @@ def header(path: Path) -> Header:
             shape = tuple(entry["shape"])
             if not all(isinstance(n, int) and n >= 0 for n in shape):
                 raise ValueError(f"{name} has shape {shape}")
+            if entry["dtype"] not in _WIDTHS:
+                raise ValueError(f"{name} has numbers of type {entry['dtype']!r}")
             shapes[name], dtypes[name] = shape, entry["dtype"]
             total += math.prod(shape) * _WIDTHS[entry["dtype"]]
         if total != size - 8 - length:

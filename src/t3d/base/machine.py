@@ -44,6 +44,8 @@ def usable_device(name: str) -> "torch.device":
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
+        if device.type == "meta" and torch.get_default_device().type != "meta":
+            raise NotImplementedError("it computes nothing")  # but for skeletons: learn/saving.py
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise BadInput(f"device {name!r} cannot be used: {reason}; cpu always can") from error

@@ -7,7 +7,8 @@ without further code.
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar, Literal, SupportsFloat
 
 import numpy as np
@@ -89,7 +90,8 @@ class Agent(Saved, ABC):
         self.rows: Rows | None = None  # the rows of the last batch
         self._stored: Transitions | None = None
         self._noise: Tensor | None = None
-        self.build(generator(config.seed, "weights"))
+        with _seeded_torch(config.seed):
+            self.build(generator(config.seed, "weights"))
 
     # What a subclass defines.
 
@@ -166,10 +168,19 @@ class Agent(Saved, ABC):
 
     def sample(self, memory: ReplayBuffer) -> Transitions:
         """Draw a batch onto the device. Images are shifted; all else is as stored."""
-        self.rows = self.sampler.draw(memory, self.config.batch_size, self.sampling)
-        stored = memory.batch(self.rows, self.config.n_step, self.config.discount)
+        stored = memory.batch(self.draw_rows(memory), self.config.n_step, self.config.discount)
         self._stored = self.perception.augment(stored).to(self.device, self.dtype)
         return self._stored
+
+    def draw_rows(self, memory: ReplayBuffer) -> Rows:
+        """The rows of the next batch, as the sampler chooses them."""
+        count = self.config.batch_size
+        rows = np.asarray(self.sampler.draw(memory, count, self.sampling))
+        if rows.shape != (count,) or rows.dtype.kind not in "iu":
+            what = f"{type(self.sampler).__name__} drew {rows.dtype} of shape {rows.shape}"
+            raise BadInput(f"sampler {what}; expected {count} whole numbers, one per row to draw")
+        self.rows = rows
+        return rows
 
     def tell_sampler(self) -> None:
         """After an update: pass the TD error of each row to the sampler, if it wants them."""
@@ -199,6 +210,17 @@ class Agent(Saved, ABC):
         if memory.observation.dtype != self.layout.dtype:
             what = f"the memory holds {memory.observation.dtype}"
             raise BadInput(f"{what}; this agent learns from {self.layout.dtype}")
+
+
+@contextmanager
+def _seeded_torch(seed: int) -> Iterator[None]:
+    """Let a seed decide also what PyTorch's own initialisation draws, which knows no streams."""
+    before = torch.get_rng_state()
+    torch.default_generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(before)
 
 
 def adam_state(network: nn.Module, counter_device: torch.device | str) -> dict[Tensor, Any]:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
@@ -14,7 +15,7 @@ from t3d.base.observation import Layout
 from t3d.base.text import blame, did_you_mean
 from t3d.config import Config
 from t3d.learn.agent import Agent
-from t3d.learn.networks import body_name
+from t3d.learn.networks import BODIES, body_name
 
 AgentSource: TypeAlias = str | type[Agent]  # t3d, module:Class, or a class
 
@@ -46,7 +47,7 @@ def agent_class(
     own = find_agent(config.agent)
     engines = ENGINES if own is None else ENGINES | {own.engine: lambda: own}
     config = dataclasses.replace(config, agent=own.agent_id if own else "t3d")
-    reasons: list[str] = []
+    reasons: dict[str, str] = {}
     for name, engine in engines.items():
         if config.engine in ("auto", name) or (fallback and reasons):
             try:
@@ -55,11 +56,13 @@ def agent_class(
             except ImportError as error:  # not there, or not made for this Python or NumPy
                 why_not = f"{name} needs numba: {error}"
             if not why_not:
-                return kind, "; ".join(reasons)
-            reasons.append(why_not)
-    if config.engine == "fused":
-        raise BadInput(f"engine {reasons[0]}; use --engine reference")
-    raise BadInput(f"agent {config.agent} cannot be used: {reasons[-1]}")
+                return kind, "; ".join(reasons.values())
+            reasons[name] = why_not
+    if config.engine == "fused" and (own is None or own.engine != "fused"):
+        raise BadInput(f"engine {reasons['fused']}; use --engine reference")
+    *_, last = reasons.values()
+    why_not = reasons.get(own.engine, last) if own else last
+    raise BadInput(f"agent {config.agent} cannot be used: {why_not}")
 
 
 def make_agent(
@@ -77,15 +80,38 @@ def make_agent(
         config = dataclasses.replace(config, agent=agent_name(agent))
     kind, why = agent_class(config, layout)
     config = dataclasses.replace(config, engine=kind.engine)
+    own = own_code(config)
     try:
-        return kind(layout, low, high, config), why
+        made = kind(layout, low, high, config)
+        if own:
+            made.check_saving()
+            _rehearse(made)
+        return made, why
     except (T3DError, MemoryError):
         raise
     except Exception as error:
-        own = config.agent if kind.agent_id != "t3d" else config.body
-        if own == "mlp":
+        if not own:
             raise
         raise BadInput(f"{own} cannot build an agent: {blame(error)}") from error
+
+
+def own_code(config: Config) -> str:
+    """The name of the user's own agent, or else of the user's own network body; empty if none."""
+    own_body = "" if config.body in BODIES else config.body
+    return own_body if config.agent == "t3d" else config.agent
+
+
+def _rehearse(agent: Agent) -> None:
+    """Ask for the actions and values of one state and of two, and check what comes back."""
+    for rows in (1, 2):
+        states = np.zeros((rows, agent.layout.size), agent.layout.dtype)
+        shapes = {agent.select_action: (rows, agent.action_dim), agent.value: (rows,)}
+        for method, shape in shapes.items():
+            answer = method(states)
+            if not isinstance(answer, np.ndarray) or answer.shape != shape:
+                what = f"{type(answer).__name__} of shape {np.shape(answer)} for {rows} states"
+                expected = f"expected a NumPy array of shape {shape}"
+                raise BadInput(f"{agent.agent_id}.{method.__name__} returned a {what}; {expected}")
 
 
 def find_agent(name: str, *, importing: bool = True) -> type[Agent] | None:

@@ -1,5 +1,6 @@
 """Steps 2 and 3: the actor and the twin critics."""
 
+import copy
 import itertools
 import math
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from t3d.base.errors import BadInput
 from t3d.base.imports import import_callable, name_of
-from t3d.base.text import did_you_mean
+from t3d.base.text import blame, did_you_mean
 
 # The body of a network: (sizes from the input to the output, random stream, precision) -> module.
 Body: TypeAlias = Callable[[tuple[int, ...], np.random.Generator, torch.dtype], nn.Module]
@@ -38,8 +39,8 @@ def layer_norm(
     return nn.Sequential(*layers, linear(sizes[-2], sizes[-1], stream, dtype))
 
 
-# Bodies by name. The user's own are added when they are first used.
-_bodies: dict[str, Body] = {"mlp": mlp, "layer_norm": layer_norm}
+BODIES: dict[str, Body] = {"mlp": mlp, "layer_norm": layer_norm}
+_bodies = dict(BODIES)  # the user's own are added when they are first used
 
 
 def find_body(name: str, *, importing: bool = True) -> Body:
@@ -50,10 +51,10 @@ def find_body(name: str, *, importing: bool = True) -> Body:
     if name in _bodies:
         return _bodies[name]
     if ":" not in name:
-        hint = did_you_mean(name, _bodies) or "; your own goes as module:callable"
+        hint = did_you_mean(name, BODIES) or "; your own goes as module:callable"
         raise BadInput(f"no network body is called {name!r}{hint}")
     if not importing:
-        advice = f"call t3d.learn.networks.find_body({name!r}) first"
+        advice = f"pass it as body, or call t3d.learn.networks.find_body({name!r}) first"
         raise BadInput(f"network body {name!r} is not imported, and no file may do that; {advice}")
     return _bodies.setdefault(name, import_callable(name, "network body", "body"))
 
@@ -67,6 +68,30 @@ def body_name(body: str | Body) -> str:
     name = name_of(body)
     _bodies[name] = body
     return name
+
+
+def make_layers(
+    body: Body, sizes: tuple[int, ...], stream: np.random.Generator, dtype: torch.dtype
+) -> nn.Module:
+    """The module of a body. One of the user's own is tried with one row and with two."""
+    layers = body(sizes, stream, dtype)
+    if body in BODIES.values() or torch.get_default_device().type == "meta":
+        return layers
+    name, expected = name_of(body), f"expected {sizes[-1]} per row, of {dtype}"
+    if not isinstance(layers, nn.Module):
+        raise BadInput(f"network body {name} returned a {type(layers).__name__}, no nn.Module")
+    for rows in (1, 2):
+        try:  # with a copy: a forward pass may change what a module remembers
+            probe = copy.deepcopy(layers).to("cpu")
+            outputs = probe(torch.zeros((rows, sizes[0]), dtype=dtype))
+        except Exception as error:
+            what = f"cannot compute {rows} x {sizes[0]} numbers of {dtype}"
+            raise BadInput(f"network body {name} {what}: {blame(error)}") from error
+        shape, kind = getattr(outputs, "shape", None), getattr(outputs, "dtype", None)
+        if (shape, kind) != ((rows, sizes[-1]), dtype):
+            made = f"makes {kind} of shape {tuple(shape or ())} from {rows} x {sizes[0]} numbers"
+            raise BadInput(f"network body {name} {made}; {expected}")
+    return layers
 
 
 def linear(inputs: int, outputs: int, stream: np.random.Generator, dtype: torch.dtype) -> nn.Linear:
@@ -117,7 +142,7 @@ class Actor(_Bounds):
     ) -> None:
         """Build the network for actions between `low` and `high`."""
         super().__init__(low, high, dtype)
-        self.layers = body((state_dim, *hidden, len(self.middle)), generator, dtype)
+        self.layers = make_layers(body, (state_dim, *hidden, len(self.middle)), generator, dtype)
 
     def forward(self, state: Tensor) -> Tensor:
         """(batch, state_dim) -> (batch, action_dim), in the environment's units."""
@@ -147,8 +172,8 @@ class Critic(_Bounds):
         """Build both twins; they start from different weights."""
         super().__init__(low, high, dtype)
         sizes = (state_dim + len(self.middle), *hidden, 1)
-        self.twin1 = body(sizes, generator, dtype)
-        self.twin2 = body(sizes, generator, dtype)
+        self.twin1 = make_layers(body, sizes, generator, dtype)
+        self.twin2 = make_layers(body, sizes, generator, dtype)
 
     def _inputs(self, state: Tensor, action: Tensor) -> Tensor:
         return torch.cat([state, (action - self.middle) / self.max_action], dim=1)

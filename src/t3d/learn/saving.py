@@ -24,15 +24,17 @@ from t3d.base.machine import usable_device
 from t3d.base.numbers import Array
 from t3d.base.observation import Layout
 from t3d.base.randomness import generator, generator_state, set_generator_state
-from t3d.base.text import one_line
+from t3d.base.text import blame, one_line
 from t3d.config import Config
 from t3d.learn.networks import find_body
 from t3d.learn.perception import Perception
 from t3d.learn.replay.sampling import Sampler
 
+_SAMPLER = "sampler."
 _ADAM = ("step", "exp_avg", "exp_avg_sq")
 _DTYPES = {"F32": torch.float32, "F64": torch.float64, "I64": torch.int64, "I32": torch.int32}
 _DTYPES |= {"U8": torch.uint8, "BOOL": torch.bool}
+_DTYPES |= {"F16": torch.float16, "BF16": torch.bfloat16, "I16": torch.int16, "I8": torch.int8}
 Description = dict[str, tuple[tuple[int, ...], torch.dtype | None]]  # shapes and types by name
 # Every hidden layer and every image brings many more arrays than this to a file.
 _ARRAYS_PER_LAYER = 10
@@ -69,12 +71,13 @@ class Saved:
             statistics = self.perception.normalizer.state_dict()
             state |= {f"normalizer.{name}": value for name, value in statistics.items()}
         for name, array in self.sampler.state_dict().items():
-            state[f"sampler.{name}"] = torch.from_numpy(array)
+            state[f"{_SAMPLER}{name}"] = torch.from_numpy(np.asarray(array))
         state["updates"] = torch.tensor(self.updates)
         for name, stream in self.streams.items():
             words = generator_state(stream).view(np.int64)
             state[f"generator.{name}"] = torch.from_numpy(words)
-        return {key: value.detach().clone() for key, value in state.items()}
+        rows_first = torch.contiguous_format  # the only order that a file can have
+        return {k: tensor.detach().clone(memory_format=rows_first) for k, tensor in state.items()}
 
     def _adam_moments(self) -> dict[str, Tensor]:
         """Adam's own tensors, not copies of them."""
@@ -93,17 +96,63 @@ class Saved:
         words = {name: state[f"generator.{name}"].cpu().numpy() for name in self.streams}
         for name in words:
             _check_stream(name, words[name])
+        _check_counters(state)
+        self._load_sampler(state)
         for name, network in self.networks.items():
             network.load_state_dict(_under(name, state))
         for name, moment in self._adam_moments().items():
             moment.copy_(state[name])
         if self.config.normalize_observations:
             self.perception.normalizer.load_state_dict(_under("normalizer", state))
-        arrays = {name: each.cpu().numpy() for name, each in _under("sampler", state).items()}
-        self.sampler.load_state_dict(arrays)
         self.updates = int(state["updates"])
         for name, stream in self.streams.items():
             set_generator_state(stream, words[name].view(np.uint64))
+
+    def _load_sampler(self, state: dict[str, Tensor]) -> None:
+        """Its arrays may grow, so that only the sampler itself can check them."""
+        arrays = {k: each.cpu().numpy() for k, each in _under(_SAMPLER[:-1], state).items()}
+        try:
+            self.sampler.load_state_dict(arrays)
+        except (LookupError, TypeError, ValueError) as error:
+            kind = type(self.sampler).__name__
+            raise BadInput(
+                f"the sampler {kind} cannot load its state: {one_line(error)}"
+            ) from error
+
+    def check_saving(self) -> None:
+        """Refuse an agent of the user's own that would not come back from its file as it is."""
+        for name, value in vars(self).items():
+            held = value if isinstance(value, (list, tuple)) else [value]
+            held = list(value.values()) if isinstance(value, dict) else held
+            for each in held:
+                if (advice := self._lost(each, alone=each is value)) and name != "optimizers":
+                    raise BadInput(f"{name} of the agent would not be saved; {advice}")
+        state, sizes = self.state_dict(), (self.low.tolist(), self.high.tolist())
+        try:
+            about = _About(self.layout, *sizes, self.config, self.dtype)
+            skeleton = _skeleton(type(self), about)
+        except Exception as error:
+            where = "build must also work on PyTorch's meta device, without numbers"
+            raise BadInput(f"the agent could not be loaded: {where}: {blame(error)}") from error
+        try:
+            _compare({name: (value.shape, value.dtype) for name, value in state.items()}, skeleton)
+        except BadInput as error:
+            raise BadInput(f"{error}; make all networks and optimisers in build") from error
+        for name, tensor in state.items():
+            if tensor.dtype not in _DTYPES.values():
+                raise BadInput(f"{name} has {tensor.dtype}, which is not saved")
+        self._load_sampler(state)
+
+    def _lost(self, value: object, alone: bool) -> str:
+        """Why an attribute would be missing in a file, and what to do; empty if it would not."""
+        if isinstance(value, nn.Module) and not alone:
+            return "hold networks in attributes of their own, or in a torch.nn.ModuleList"
+        if isinstance(value, Tensor) and value.requires_grad:
+            return "hold parameters in a torch.nn.Module, such as a torch.nn.ParameterList"
+        ours = any(value is each for each in self.optimizers.values())
+        if isinstance(value, torch.optim.Optimizer) and not ours:
+            return "make optimisers with self.make_optimizer(network)"
+        return ""
 
     def acting(self) -> list[nn.Module]:
         """The networks that `select_action` computes with."""
@@ -189,7 +238,9 @@ class _About(NamedTuple):
         layers = len(config.hidden) + len(layout.images)
         if _ARRAYS_PER_LAYER * layers > len(header.shapes):
             raise BadInput(f"it has {len(header.shapes)} arrays for {layers} layers and images")
-        dtype = {"float32": torch.float32, "float64": torch.float64}[about["dtype"]]
+        if about["dtype"] not in ("float32", "float64"):
+            raise BadInput(f"dtype is {about['dtype']!r}; expected float32 or float64")
+        dtype = getattr(torch, about["dtype"])
         return cls(layout, about["low"], about["high"], config, dtype)
 
 
@@ -213,7 +264,12 @@ def _described(header: files.Header) -> Description:
 
 
 def _compare(described: Description, expected: dict[str, Tensor]) -> None:
-    """Refuse arrays that are not those of an agent, by their names, shapes and types."""
+    """Refuse arrays that are not those of an agent, by their names, shapes and types.
+
+    Those of the sampler are its own to check.
+    """
+    described = {k: each for k, each in described.items() if not k.startswith(_SAMPLER)}
+    expected = {k: each for k, each in expected.items() if not k.startswith(_SAMPLER)}
     if described.keys() != expected.keys():
         names = ", ".join(sorted(described.keys() ^ expected.keys())[:3])
         raise BadInput(f"the state does not fit this agent: {names} ... missing or unexpected")
@@ -236,6 +292,15 @@ def _check_stream(name: str, words: Array) -> None:
         set_generator_state(generator(0, "sampling"), words.view(np.uint64))
     except (ValueError, OverflowError) as error:
         raise BadInput(f"generator.{name} is not the state of a random stream") from error
+
+
+def _check_counters(state: dict[str, Tensor]) -> None:
+    """Refuse counts of updates that no agent has."""
+    for name, tensor in state.items():
+        if name == "updates" or (name.endswith(".step") and "_optimizer." in name):
+            count = float(tensor)
+            if not (count >= 0 and count.is_integer()):
+                raise BadInput(f"{name} is {count:g}; expected a whole number, at least 0")
 
 
 @contextmanager

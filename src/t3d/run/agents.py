@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Literal
 
 from t3d.base.errors import BadInput
+from t3d.config import Config
 from t3d.learn.agent import Agent
-from t3d.learn.engines import AgentSource, agent_class, agent_name, find_agent
-from t3d.learn.networks import find_body
+from t3d.learn.engines import AgentSource, agent_class, by_name, find_agent
+from t3d.learn.networks import Body, find_body
 from t3d.play.envs import EnvMaker, EnvSource
 from t3d.play.evaluate import Score
 from t3d.play.evaluate import evaluate as play_episodes
@@ -23,20 +24,23 @@ def load(
     which: Which = "best",
     device: str = "cpu",
     agent: AgentSource | None = None,
+    body: str | Body | None = None,
     importing: bool = False,
 ) -> Agent:
     """The agent of a run: the best by evaluation, or the last.
 
     Of a run with an agent or a network body of your own, import their module first, or pass the
-    class as `agent`. `importing` imports both by the names that the run's config gives them.
+    class as `agent` and the function as `body`. `importing` imports both by the names that the
+    run's config gives them.
     """
     folder = RunFolder.open(run)
     path = folder.best_agent if which == "best" else folder.last_agent()
     if path is None or not path.is_file():
         raise BadInput(f"{run} has no {which} agent yet; let it train to its first evaluation")
     config = dataclasses.replace(folder.config(), device=device)
-    if agent is not None:
-        config = dataclasses.replace(config, agent=agent_name(agent))
+    own = {"agent": agent, "body": body}
+    own = {knob: value for knob, value in own.items() if value is not None}
+    config = Config.from_dict(vars(config) | by_name(own))
     find_agent(config.agent, importing=importing)
     find_body(config.body, importing=importing)
     # Any engine can read an agent: on another device it may be another.
@@ -52,6 +56,7 @@ def evaluate(
     which: Which = "best",
     env: EnvSource | None = None,
     agent: AgentSource | None = None,
+    body: str | Body | None = None,
 ) -> Score:
     """Play noiseless episodes with other seeds than those of training.
 
@@ -62,7 +67,7 @@ def evaluate(
     if seed < 0:
         raise BadInput(f"seed is {seed}; expected at least 0")
     config = RunFolder.open(run).config()
-    player = load(run, which=which, agent=agent, importing=True)
+    player = load(run, which=which, agent=agent, body=body, importing=True)
     played = EnvMaker(env or config.env, config).make()
     try:
         return play_episodes(player.select_action, played, range(episodes), seed, purpose="test")

@@ -7,10 +7,20 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from t3d.base import files
-from t3d.base.errors import BadInput, BrokenEnvironment, BrokenWatcher, Diverged
+from t3d.base.errors import (
+    BadInput,
+    BrokenAgent,
+    BrokenEnvironment,
+    BrokenWatcher,
+    Diverged,
+    T3DError,
+)
+from t3d.base.text import blame
 from t3d.learn.agent import Agent
+from t3d.learn.engines import own_code
 from t3d.play.envs import EnvMaker
 from t3d.run import health
 from t3d.run.build import build
@@ -27,6 +37,9 @@ from t3d.run.records import (
 from t3d.run.signals import never
 from t3d.run.store import DiskStore, Store
 from t3d.run.watchers import Watchers
+
+# A network body with dropout, for example, draws from there.
+_TORCH_RANDOM = "PyTorch's global random numbers were used, which no checkpoint holds"
 
 
 class Run:
@@ -84,6 +97,7 @@ class Run:
         """Start learning and recording from the current step."""
         self.store, self.progress = store, progress
         self.saved_at = self.collector.steps
+        self._torch_random = torch.get_rng_state()
         self.journal = Journal(store, self.watchers, self.collector, progress)
         self.learning.open()
 
@@ -129,6 +143,15 @@ class Run:
                 raise Diverged(self._save_broken(broken)) from error
             saved = self.store.how_to_resume(self.collector.steps)
             raise BrokenEnvironment(f"{error}{saved}") from error
+        except T3DError:
+            raise
+        except Exception as error:
+            own = own_code(self.config)
+            if not own:
+                raise
+            # It may be in the middle of an update: the last checkpoint is what is safe.
+            saved = self.store.how_to_resume(self.saved_at)
+            raise BrokenAgent(f"{own} raised {blame(error)}{saved}") from error
         if self.watchers.failure:
             saved = self.store.how_to_resume(self.collector.steps)
             failure = self.watchers.failure
@@ -205,15 +228,18 @@ class Run:
         problem = health.broken_weights(agent)
         if problem:
             raise Diverged(problem)
+        drawn = not torch.equal(torch.get_rng_state(), self._torch_random)
+        if drawn and _TORCH_RANDOM not in self.progress.not_bit_exact:
+            self.progress.not_bit_exact.append(_TORCH_RANDOM)
         progress = dataclasses.replace(
             self.progress,
             measured={name: float(value) for name, value in self.learning.measures.items()},
             seconds=self.journal.seconds,
             warned=sorted(self.progress.warned),
         )
-        self.saved_at = self.collector.steps
         state = State(agent, self.memory, self.collector)
         self.store.save(state, progress, self.config.keep_checkpoints)
+        self.saved_at = self.collector.steps
 
     def _save_broken(self, error: Diverged) -> str:
         """Save a bundle next to the last good checkpoint; returns the message."""

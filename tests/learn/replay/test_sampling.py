@@ -117,6 +117,29 @@ def test_rows_that_are_not_stored_are_refused(engine: type[T3D], row: int) -> No
     assert agent.updates == 0
 
 
+ODD_DRAWS: list[tuple[Any, str]] = [
+    ([0, 1, 2], r"sampler Fixed drew int64 of shape \(3,\); expected 4 whole numbers"),
+    ([[0, 1], [2, 3]], r"sampler Fixed drew int64 of shape \(2, 2\); expected 4 whole numbers"),
+    ([0.5, 1.5, 2.5, 3.5], r"sampler Fixed drew float64 of shape \(4,\); expected 4 whole"),
+]
+
+
+@pytest.mark.parametrize("engine", [T3D, FusedT3D])
+@pytest.mark.parametrize(("rows", "message"), ODD_DRAWS)
+def test_a_draw_of_other_than_as_many_whole_numbers_is_refused(
+    engine: type[T3D], rows: Any, message: str
+) -> None:
+    class Fixed(Sampler):
+        def draw(self, memory: ReplayBuffer, count: int, stream: np.random.Generator) -> Rows:
+            return np.array(rows)
+
+    memory = filled_memory(10, 3, [-1.0], [1.0])
+    agent = engine(3, [-1.0], [1.0], Config(hidden=(8,), batch_size=4))
+    agent.sampler = Fixed()
+    with pytest.raises(T3DError, match=message):
+        agent.train(memory, 1)
+
+
 def test_a_uniform_sampler_has_no_state() -> None:
     sampler = Uniform()
     assert sampler.state_dict() == {}

@@ -60,6 +60,10 @@ class FusedT3D(T3D):
             return f"fused runs on the CPU, not on {config.device}"
         if config.body != "mlp":
             return f"fused has no network body {config.body}, only mlp"
+        for method in ("update", "actor_loss", "td_loss"):
+            if getattr(cls, method) is not getattr(FusedT3D, method):
+                own = f"{cls.agent_id}.{method}"
+                return f"fused is compiled and does not call {own}; subclass t3d.T3D instead"
         return super().why_not(config, layout)
 
     def __init__(
@@ -186,8 +190,7 @@ class FusedT3D(T3D):
 
     def _draw(self, job: Job, memory: ReplayBuffer) -> None:
         """All randomness of the next update."""
-        self.rows = self.sampler.draw(memory, self.config.batch_size, self.sampling)
-        job.batch.rows[:] = check_rows(memory, self.rows)
+        job.batch.rows[:] = check_rows(memory, self.draw_rows(memory))
         job.batch.from_memory[0] = 1
         self.smoothing.standard_normal(out=job.batch.noise, dtype=np.float32)
         self._schedule(job)
