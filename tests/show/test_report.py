@@ -13,7 +13,7 @@ import pytest
 
 import t3d
 from helpers.commands import assert_refused
-from helpers.runs import TINY, write_run
+from helpers.runs import TINY, resumed, write_run
 from t3d.cli.main import main
 from t3d.run.folder import RunFolder
 from t3d.run.lock import Lock
@@ -218,7 +218,7 @@ def test_a_change_is_noticed_also_a_score(runs: list[Path], tmp_path: Path) -> N
     after = version([path])
     assert after != before
     # Trained further, the score may not be that of the best agent any more.
-    t3d.resume(path, steps=80, quiet=True)
+    resumed(path, steps=80)
     assert report_data([path])["runs"][0]["score"] is None
 
 
@@ -232,7 +232,7 @@ def test_a_run_that_trains_says_so(runs: list[Path]) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("report", "report needs at least one run folder: t3d report RUN [RUN ...]"),
+        ("report", "report needs one or more run folders: t3d report RUN [RUN ...]"),
         ("report nowhere", "no run folder at nowhere"),
         ("report broken", "metrics.jsonl, line 2 is no record"),
         ("report odd", "line 1 is no record: its return is 'x'; expected a finite number"),
