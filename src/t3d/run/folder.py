@@ -131,12 +131,14 @@ class RunFolder:
         """The records of metrics.jsonl, all or of one kind, less a half-written last line."""
         for number, line in self._lines():
             line_kind = KINDS.get(line["kind"], Record)
-            if issubclass(line_kind, kind):
-                try:
-                    yield line_kind.from_json(line)
-                except ValueError as error:
-                    where = f"{self.metrics_path}, line {number}"
-                    raise BadInput(f"{where} is no record: {error}") from error
+            if not issubclass(line_kind, kind):
+                continue
+            try:
+                record = line_kind.from_json(line)
+            except ValueError as error:
+                where = f"{self.metrics_path}, line {number}"
+                raise BadInput(f"{where} is no record: {error}") from error
+            yield record
 
     def metrics(self, until: int | None = None) -> Iterator[Json]:
         """The same lines as plain JSON; those of the first `until` bytes, if that is given."""
