@@ -229,7 +229,8 @@ def test_a_memory_on_disk_changes_nothing_but_the_place(monkeypatch: pytest.Monk
 
 
 def test_device_places_the_networks() -> None:
-    agent = t3d.T3D(3, [-1], [1], Config(device="meta"))
+    with torch.device("meta"):
+        agent = t3d.T3D(3, [-1], [1], Config(device="meta"))
     networks = (agent.actor, agent.critic, agent.actor_target, agent.critic_target)
     assert all(p.device.type == "meta" for network in networks for p in network.parameters())
 

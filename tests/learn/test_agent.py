@@ -114,6 +114,7 @@ def test_an_agent_with_images_sends_its_encoder_along() -> None:
 
 
 def test_device_places_all_networks() -> None:
-    agent = T3D(3, [-1], [1], Config(device="meta"))
+    with torch.device("meta"):
+        agent = T3D(3, [-1], [1], Config(device="meta"))
     devices = {p.device for network in agent.networks.values() for p in network.parameters()}
     assert devices == {torch.device("meta")}

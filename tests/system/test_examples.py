@@ -49,7 +49,7 @@ def test_an_own_agent_trains_from_python_and_from_the_command_line(
     own_agent = importlib.import_module("own_agent")
     agent = own_agent.main(run="python", preset="default", quiet=True, **TINY)
     assert type(agent) is own_agent.Careful
-    assert "the force on a hanging pendulum: " in capsys.readouterr().out
+    assert "the torque on a hanging pendulum: " in capsys.readouterr().out
     words = ["train", "Pendulum-v1", "--agent", "own_agent:Careful", "--preset", "default"]
     assert command([*words, "--run", "command", "--no-video", *typed(TINY)]) == 0
     out = capsys.readouterr().out

@@ -30,7 +30,8 @@ def test_without_other_threads_nothing_is_begun() -> None:
 
 
 def test_it_runs_on_the_cpu_alone() -> None:
-    with pytest.raises(T3DError, match="engine fused runs on the CPU, not on meta; use --engine"):
+    refusal = "engine fused runs on the CPU, not on meta; use --engine"
+    with torch.device("meta"), pytest.raises(T3DError, match=refusal):
         small_fused(device="meta")
 
 

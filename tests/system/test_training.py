@@ -43,7 +43,7 @@ def test_a_search_mends_a_bad_preset(
     words = ["tune", "--preset", "bad.toml", "--hidden", "64", "64", "--threads", "1"]
     assert main([*words, "--trials", "4"]) == 0
     output = capsys.readouterr().out
-    match = re.search(r"Best: (-[\d,.]+), trial \d of 4; it began at (-[\d,.]+)", output)
+    match = re.search(r"Best: (-[\d,.]+), trial \d of 4; the starting knobs had (-[\d,.]+)", output)
     assert match
     best, began = (float(value.replace(",", "")) for value in match.groups())
     assert began < -1000  # it cannot swing up
