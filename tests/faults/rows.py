@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,6 +32,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 import t3d
+from faults.common import LONGER, Case, Row, command, in_session, process, trained
 from helpers import broken_envs
 from helpers.memories import filled_memory
 from helpers.runs import TINY
@@ -43,33 +44,6 @@ from t3d.run.folder import RunFolder
 from t3d.run.loop import Run
 from t3d.run.store import DiskStore
 
-Case = tuple[str, str]
-
-
-class Row(NamedTuple):
-    """A row of the scorecard."""
-
-    what: str
-    full: int
-    short: int
-    cases: Callable[[int, Path], Iterator[Case]]
-
-
-def trained(path: Path, env: Any = "Pendulum-v1", **knobs: Any) -> Path:
-    """A tiny run, with checkpoints at steps 40 and 60."""
-    t3d.train(env, run=path, quiet=True, preset="default", **(TINY | knobs))
-    return path
-
-
-def failing(check: Callable[[], object]) -> str:
-    """Why a check does not hold; empty if it does."""
-    try:
-        check()
-    except AssertionError as error:
-        return f"failed: {error}"
-    return ""
-
-
 # R1: real processes, killed with a real SIGKILL.
 
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
@@ -78,30 +52,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("Pendulum-v1", {"engine": "reference", "num_envs": 4}),
     ("InvertedPendulum-v5", {"engine": "reference"}),
 ]
-LONGER = {"steps": 3000, "random_steps": 200, "checkpoint_every": 250, "eval_every": 500}
 KILLS_PER_RUN = 10
-
-
-def command(env: str, knobs: dict[str, Any]) -> list[str]:
-    """`t3d train` with some knobs, as a process of its own."""
-    words = ["train", env, "--preset", "default", "--no-video"]
-    for name, value in knobs.items():
-        flag = f"--{name.replace('_', '-')}"
-        many = [str(item) for item in value] if isinstance(value, tuple) else [str(value)]
-        words += [flag] if value is True else [flag, *many]
-    return words
-
-
-def process(words: list[str], folder: Path) -> "subprocess.Popen[str]":
-    code = "import sys; from t3d.cli.main import main; sys.exit(main(sys.argv[1:]))"
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *words],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
 
 
 def kills(count: int, folder: Path) -> Iterator[Case]:
@@ -720,14 +671,6 @@ def signals(count: int, folder: Path) -> Iterator[Case]:
         elif set(os.listdir("/dev/shm")) - shared:
             wrong = "left shared memory"
         yield f"{sent.name} to run {number}", wrong
-
-
-def in_session(leader: int) -> list[str]:
-    """The processes that a trainer has left."""
-    listed = subprocess.run(
-        ["ps", "-s", str(leader), "-o", "pid=,args="], capture_output=True, text=True, check=False
-    )
-    return [line for line in listed.stdout.splitlines() if "<defunct>" not in line]
 
 
 # R12: one trainer at a time.
