@@ -47,7 +47,7 @@ class Loud(broken_envs.Calm):
 
     def step(self, action: Any) -> Any:
         _, _, *rest = super().step(action)
-        shown = np.array([1e4 * action[0], 0.5, action[1]], np.float32)
+        shown = np.array([6e4 * action[0], 0.5, action[1]], np.float32)
         return shown, 500.0 * action[0], *rest
 
 
@@ -58,7 +58,7 @@ def test_scales_are_judged_and_knobs_named() -> None:
     rewards, observations = ill.advice
     magnitudes = r"rewards have a mean magnitude of \d+ and a largest one of \d+"
     assert re.fullmatch(f"{magnitudes}: use --reward-scale 0.001", rewards)
-    scales = r"observation scales differ by up to \S+e\+04 \(largest mean magnitude \S+e\+03\)"
+    scales = r"observation scales differ by up to \S+e\+04 \(largest mean magnitude \S+e\+04\)"
     assert re.fullmatch(f"{scales}: use --normalize-observations", observations)
     # With this advice followed, there is none left.
     better = diagnosis(Loud, reward_scale=0.001, normalize_observations=True)
