@@ -14,8 +14,7 @@ from typing import Any
 
 import t3d
 from t3d.learn.t3d import T3D
-from t3d.play.collect import Collector
-from t3d.run import health
+from t3d.run import health, journal
 
 spent = 0.0
 
@@ -35,7 +34,7 @@ def timed(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def main() -> None:
     """Train, and print the share."""
-    for owner, name in ((T3D, "value"), (Collector, "noise"), (health, "saturation")):
+    for owner, name in ((T3D, "value"), (journal, "mean_noise"), (health, "saturation")):
         setattr(owner, name, timed(getattr(owner, name)))
     with tempfile.TemporaryDirectory() as folder:
         t3d.train("Pendulum-v1", run=Path(folder) / "warm", steps=1100, quiet=True)  # compiles

@@ -1,8 +1,10 @@
 import builtins
 import dataclasses
+import sys
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -11,6 +13,7 @@ from torch import nn
 import t3d
 from helpers import broken_envs
 from helpers.runs import TINY, read_json
+from t3d.base.extras import how_to_install
 from t3d.learn import networks
 from t3d.learn.networks import mlp
 from t3d.run.folder import RunFolder
@@ -64,6 +67,28 @@ def test_train_says_where_everything_is(tmp_path: Path, capsys: pytest.CaptureFi
         assert (run / name).stat().st_size > 0
 
 
+def test_evaluate_discounts_as_the_run_does(tmp_path: Path) -> None:
+    tiny(tmp_path / "run", lambda: gym.make("InvertedPendulum-v5"), discount=0.5, video=False)
+    score = t3d.evaluate(tmp_path / "run", env="InvertedPendulum-v5", episodes=2)
+    # Its reward is 1 in every step in which it stands, and 0 in the one in which it falls.
+    assert [2 * (1 - 0.5 ** int(total)) for total in score.returns] == score.discounted
+
+
+def test_parts_that_no_command_can_import_are_named_when_training_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def robot() -> Any:
+        return broken_envs.Calm()
+
+    robot.__module__, robot.__qualname__ = "__main__", "robot"
+    monkeypatch.setattr(sys.modules["__main__"], "robot", robot, raising=False)
+    tiny(tmp_path / "run", robot, quiet=False)
+    advice = "t3d resume and eval cannot import it; move it to a module"
+    assert f"note: robot is defined in the script that runs: {advice}" in capsys.readouterr().out
+    tiny(tmp_path / "other", broken_envs.Calm, quiet=False)
+    assert advice not in capsys.readouterr().out
+
+
 def test_without_matplotlib_a_run_is_trained_and_the_missing_extra_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -77,7 +102,7 @@ def test_without_matplotlib_a_run_is_trained_and_the_missing_extra_is_named(
     monkeypatch.setattr(builtins, "__import__", missing)
     tiny(tmp_path / "run", quiet=False)
     out = capsys.readouterr().out
-    assert "  curve  none: plots need an extra: pip install 't3d[plot]'" in out
+    assert f"  curve  none: plots need an extra: {how_to_install('plot')}" in out
     assert (tmp_path / "run" / "report.html").exists()
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from t3d import Config, T3DError
 from t3d.base.knobs import range_in_words
-from t3d.config import SCOPES, Span, knob_types, knobs_of, search_ranges
+from t3d.cli.main import main
+from t3d.config import OTHER_NAMES, SCOPES, Span, knob_types, knobs_of, search_ranges
 from t3d.presets import PRESETS, Preset, read, resolve, to_toml
 
 
@@ -44,6 +45,18 @@ def test_a_knob_out_of_range_is_named_with_its_value_and_range(
 def test_numbers_of_numpy_are_numbers() -> None:
     values = {"seed": np.int64(3), "tau": np.float32(0.5), "hidden": np.array([4, 5])}
     assert Config.from_dict(values) == Config(seed=3, tau=0.5, hidden=(4, 5))
+
+
+@pytest.mark.parametrize("name", OTHER_NAMES)
+def test_a_name_of_another_library_leads_to_the_knob(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    knob = OTHER_NAMES[name]
+    with pytest.raises(T3DError, match=f"unknown knob '{name}'; did you mean '{knob}'?"):
+        Config.from_dict({name: 1})
+    typed, flag = f"--{name}".replace("_", "-"), f"--{knob}".replace("_", "-")
+    assert main(["train", typed, "1"]) == 2
+    assert f"has no option '{typed}'; did you mean '{flag}'?" in capsys.readouterr().err
 
 
 def test_a_misspelt_knob_gets_the_nearest_name() -> None:

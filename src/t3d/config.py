@@ -25,6 +25,29 @@ SCOPES = {
     "machine": "machine and speed",
 }
 
+# What other libraries call a knob, for suggestions.
+OTHER_NAMES = {
+    "actor_lr": "learning_rate",
+    "buffer_size": "capacity",
+    "critic_lr": "learning_rate",
+    "eval_freq": "eval_every",
+    "expl_noise": "exploration_noise",
+    "gamma": "discount",
+    "gradient_steps": "updates_per_step",
+    "learning_starts": "random_steps",
+    "lr": "learning_rate",
+    "max_timesteps": "steps",
+    "n_envs": "num_envs",
+    "net_arch": "hidden",
+    "policy_delay": "policy_freq",
+    "policy_frequency": "policy_freq",
+    "start_timesteps": "random_steps",
+    "target_noise_clip": "noise_clip",
+    "target_policy_noise": "policy_noise",
+    "total_timesteps": "steps",
+    "utd": "updates_per_step",
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
@@ -346,7 +369,7 @@ class Config:
         """Build a config from plain values; a name that is no knob is refused."""
         for name in values:
             if name not in knob_types:
-                raise BadInput(f"unknown knob {name!r}{did_you_mean(name, knob_types)}")
+                raise unknown_knob(name)
         return cls(**values)
 
     @property
@@ -371,3 +394,8 @@ def knobs_of(*scopes: str) -> frozenset[str]:
     """The names of the knobs of some scopes."""
     fields = dataclasses.fields(Config)
     return frozenset(field.name for field in fields if field.metadata["scope"] in scopes)
+
+
+def unknown_knob(name: str) -> BadInput:
+    """The error for a name that is no knob."""
+    return BadInput(f"unknown knob {name!r}{did_you_mean(OTHER_NAMES.get(name, name), knob_types)}")

@@ -7,7 +7,7 @@ from typing import Any
 from helpers.runs import TINY
 
 ENVS = ["Pendulum-v1", "InvertedPendulum-v5"]
-KNOBS: dict[str, Any] = TINY | {"hidden": [8, 8], "steps": 3000, "checkpoint_every": 100}
+KNOBS: dict[str, Any] = TINY | {"hidden": [8, 8], "steps": 1500, "checkpoint_every": 100}
 
 
 def toml(path: Path, text: str = "", **values: Any) -> str:

@@ -1,3 +1,4 @@
+import re
 import sys
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from helpers import broken_envs
 from t3d import Config, T3DError
+from t3d.base.extras import how_to_install
 from t3d.play.envs import EnvMaker, GuardedEnv, env_name
 
 
@@ -75,7 +77,7 @@ def test_missing_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> 
 
     # The extras are all installed where the tests run, so the library's refusal is played.
     monkeypatch.setattr(gym, "make", refuse)
-    with pytest.raises(T3DError, match=r"needs an extra: pip install 't3d\[mujoco\]'"):
+    with pytest.raises(T3DError, match=re.escape(f"needs an extra: {how_to_install('mujoco')}")):
         EnvMaker("HalfCheetah-v5", Config()).make()
 
 
@@ -158,5 +160,5 @@ def test_envpool_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "envpool", None)
     with pytest.raises(T3DError) as caught:
         EnvMaker("Pendulum-v1", Config(env_backend="envpool")).make()
-    needs = "env_backend envpool needs an extra: pip install 't3d[envpool]'"
+    needs = f"env_backend envpool needs an extra: {how_to_install('envpool')}"
     assert str(caught.value) == needs

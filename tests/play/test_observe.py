@@ -1,5 +1,6 @@
 """What environments show becomes rows of numbers."""
 
+import re
 import sys
 from typing import Any
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 import t3d
 from helpers import seeing_envs
 from t3d import Config, T3DError
+from t3d.base.extras import how_to_install
 from t3d.base.observation import Image, Layout
 from t3d.play.envs import EnvMaker, GuardedEnv
 
@@ -238,7 +240,9 @@ def test_a_dict_that_is_none_is_named() -> None:
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)  # as if it were not installed
-    with pytest.raises(T3DError, match=r"image_size needs an extra: pip install 't3d\[image\]'"):
+    with pytest.raises(
+        T3DError, match=re.escape(f"image_size needs an extra: {how_to_install('image')}")
+    ):
         EnvMaker(seeing_envs.Camera, Config(image_size=48)).make()
 
 

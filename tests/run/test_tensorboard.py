@@ -9,6 +9,7 @@ import pytest
 
 import t3d
 from helpers.runs import TINY
+from t3d.base.extras import how_to_install
 from t3d.run.folder import RunFolder
 
 
@@ -50,6 +51,6 @@ def test_without_tensorboard_a_run_says_so_and_trains(
 ) -> None:
     monkeypatch.setitem(sys.modules, "tensorboard", None)  # as if it were not installed
     t3d.train("Pendulum-v1", run=tmp_path / "run", **TINY)
-    assert "pip install 't3d[tensorboard]'" in capsys.readouterr().out
+    assert how_to_install("tensorboard") in capsys.readouterr().out
     assert not (tmp_path / "run" / "tensorboard").exists()
     assert records(tmp_path / "run", "evaluation")

@@ -7,6 +7,7 @@ import pytest
 
 import t3d
 from helpers.runs import TINY, Recorder, metrics_without_time, resumed, same_bits, trained
+from t3d.base.extras import how_to_install
 from t3d.play.envs import EnvMaker
 from t3d.run import watchers
 from t3d.run.folder import RunFolder
@@ -255,6 +256,6 @@ def test_names_choose_watchers_and_a_missing_package_is_named(
     monkeypatch.setitem(sys.modules, "tensorboard", None)  # as if it were not installed
     assert watchers.chosen() == (
         [],
-        ["no TensorBoard events: pip install 't3d[tensorboard]' for them"],
+        [f"no TensorBoard events; to have them: {how_to_install('tensorboard')}"],
     )
     assert watchers.chosen([]) == ([], [])

@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from helpers.known_runs import KNOWN, STEPS, known_with, run_folder
+from t3d.base.extras import how_to_install
 from t3d.cli.main import main
 from t3d.presets import resolve
 from t3d.run.records import Json
@@ -162,5 +163,5 @@ def test_below_the_band_the_exit_code_is_1_and_the_command_for_new_seeds_is_prin
     assert output[2].startswith("  t3d train Pendulum-v1 ")
     assert " --steps 100000 --seed 4 " in output[2]
     assert output[2].endswith(" --seeds 5")
-    assert output[3:] == ["no picture: plots need an extra: pip install 't3d[plot]'"]
+    assert output[3:] == [f"no picture: plots need an extra: {how_to_install('plot')}"]
     assert not (path / "check.png").exists()

@@ -1,3 +1,4 @@
+import re
 import sys
 import xml.etree.ElementTree as ET
 from io import StringIO
@@ -11,6 +12,7 @@ from rich.console import Console
 import t3d
 from helpers.groups import group
 from helpers.runs import TINY, read_json
+from t3d.base.extras import how_to_install
 from t3d.show import compare as comparison
 from t3d.study.compare import compare
 
@@ -75,7 +77,7 @@ def test_without_the_extra_it_says_what_to_install(
 ) -> None:
     result = compare([str(real)])
     monkeypatch.setitem(sys.modules, "matplotlib", None)  # as if it were not installed
-    with pytest.raises(t3d.T3DError, match=r"pip install 't3d\[plot\]'"):
+    with pytest.raises(t3d.T3DError, match=re.escape(how_to_install("plot"))):
         comparison.draw(result, tmp_path / "it")
 
 

@@ -1,3 +1,4 @@
+import re
 import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -8,6 +9,7 @@ from PIL import Image
 
 import t3d
 from helpers.runs import write_run
+from t3d.base.extras import how_to_install
 from t3d.show import plots
 
 
@@ -41,5 +43,5 @@ def test_without_the_extra_it_says_what_to_install(
     runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)  # as if it were not installed
-    with pytest.raises(t3d.T3DError, match=r"pip install 't3d\[plot\]'"):
+    with pytest.raises(t3d.T3DError, match=re.escape(how_to_install("plot"))):
         plots.plot(runs, tmp_path / "curve")

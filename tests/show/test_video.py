@@ -1,3 +1,4 @@
+import re
 import sys
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from PIL import Image
 
 import t3d
 from helpers import broken_envs
+from t3d.base.extras import how_to_install
 from t3d.play.envs import EnvMaker
 from t3d.play.evaluate import evaluate
 from t3d.show.video import record
@@ -38,7 +40,7 @@ def test_without_the_extra_it_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)  # as if it were not installed
     policy = t3d.T3D(3, [-2], [2]).select_action
-    with pytest.raises(t3d.T3DError, match=rf"pip install 't3d\[{extra}\]'"):
+    with pytest.raises(t3d.T3DError, match=re.escape(how_to_install(extra))):
         record(policy, EnvMaker("Pendulum-v1", t3d.Config()), tmp_path / "video")
     assert list(tmp_path.iterdir()) == []
 

@@ -49,6 +49,15 @@ def test_the_spread_of_runs_is_pooled_around_a_step() -> None:
     assert (high - low)[2] / 2 == pytest.approx(stats.t.ppf(0.975, 2) * spread * math.sqrt(4 / 3))
 
 
+def test_the_band_ends_at_the_best_return_that_is_possible() -> None:
+    runs = np.array([[-150.0], [-100.0], [-50.0]])
+    low, high = known_runs.band(np.array([10]), runs, highest=0.0)
+    assert high == 0.0
+    assert low == known_runs.band(np.array([10]), runs)[0] < -150
+    for env, highest in (("Pendulum-v1", 0.0), ("HalfCheetah-v5", np.inf)):
+        assert known_runs.known_for(Config(env=env)).highest == highest
+
+
 def test_the_curves_of_the_package_are_valid() -> None:
     every = known_curves()
     assert "Pendulum-v1" in every

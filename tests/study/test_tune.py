@@ -16,6 +16,7 @@ import t3d
 from helpers.commands import TINY_FLAGS, assert_refused, wait_for_step
 from helpers.runs import TINY, same_bits, same_bits_and_records, t3d_process
 from t3d import Config, T3DError
+from t3d.base.extras import how_to_install
 from t3d.cli.main import main
 from t3d.presets import read
 from t3d.run.folder import RunFolder
@@ -301,5 +302,5 @@ def test_without_optuna_it_says_what_to_install(tmp_path: Path) -> None:
     words = [sys.executable, "-c", code, "tune", "Pendulum-v1"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2
-    assert done.stderr == "t3d: tune needs an extra: pip install 't3d[tune]'\n"
+    assert done.stderr == f"t3d: tune needs an extra: {how_to_install('tune')}\n"
     assert list(tmp_path.iterdir()) == []

@@ -317,6 +317,7 @@ def test_a_signal_saves_and_the_run_resumes_to_the_same_end(
     tmp_path: Path, sent: signal.Signals, code: int, more: list[str]
 ) -> None:
     flags = [*TINY_FLAGS, *more, "--steps", "1500", "--no-video", "--checkpoint-every", "0"]
+    flags += ["--eval-every", "500"]
     run = tmp_path / "stopped"
     trainer = t3d_process("train", *flags, "--run", str(run), cwd=tmp_path)
     wait_for_step(run, 200, trainer)
@@ -331,6 +332,8 @@ def test_a_signal_saves_and_the_run_resumes_to_the_same_end(
 
     assert main(["resume", str(run), "--no-video"]) == 0
     uninterrupted = tmp_path / "uninterrupted"
+    if "--collectors" in more:  # in lock-step it is the local run: there is no need for Ray again
+        flags = [*flags, "--num-envs", "2", "--collectors", "None"]
     assert main(["train", *flags, "--run", str(uninterrupted)]) == 0
     assert same_bits_and_records(run, uninterrupted)
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, NoReturn
 from t3d.base.errors import BadInput
 from t3d.base.text import did_you_mean
 from t3d.cli.help import page
+from t3d.config import OTHER_NAMES
 
 
 class UsageError(BadInput):
@@ -200,7 +201,9 @@ class _Parser(argparse.ArgumentParser):
             return (
                 f"{self.command.name} takes {argument.metavar} without {flag}: {self.command.usage}"
             )
-        advice = did_you_mean(flag, self.by_flag) or f"; {self.prog} --help lists all"
+        knob = OTHER_NAMES.get(flag[2:].replace("-", "_"))
+        meant = f"--{knob.replace('_', '-')}" if knob else flag
+        advice = did_you_mean(meant, self.by_flag) or f"; {self.prog} --help lists all"
         return f"{self.command.name} has no option {flag!r}{advice}"
 
 

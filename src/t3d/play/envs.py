@@ -11,6 +11,7 @@ import gymnasium as gym
 import numpy as np
 
 from t3d.base.errors import BadInput, BrokenEnvironment, T3DError
+from t3d.base.extras import how_to_install
 from t3d.base.imports import import_module_of, member, name_of
 from t3d.base.numbers import Array, as_floats
 from t3d.base.observation import Layout
@@ -113,7 +114,7 @@ def missing_extra(name: str, error: gym.error.DependencyNotInstalled) -> str:
     extra = next((extra for word, extra in extras.items() if word in text), None)
     if extra is None:
         return f"environment {name!r} needs a package that is not installed: {one_line(error)}"
-    return f"environment {name!r} needs an extra: pip install 't3d[{extra}]'"
+    return f"environment {name!r} needs an extra: {how_to_install(extra)}"
 
 
 def _check_spaces(env: gym.Env[Any, Any], name: str) -> None:

@@ -11,6 +11,7 @@ import gymnasium as gym
 import numpy as np
 
 from t3d.base.errors import BadInput
+from t3d.base.extras import how_to_install
 from t3d.base.numbers import Array, all_finite, as_floats
 from t3d.base.observation import Image, Layout
 from t3d.config import Config
@@ -189,7 +190,7 @@ def _pillow() -> Any:
     try:
         from PIL import Image as Pillow
     except ModuleNotFoundError as error:
-        raise BadInput("image_size needs an extra: pip install 't3d[image]'") from error
+        raise BadInput(f"image_size needs an extra: {how_to_install('image')}") from error
     return Pillow
 
 

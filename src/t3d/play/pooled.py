@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 
 from t3d.base.errors import BadInput
+from t3d.base.extras import how_to_install
 from t3d.base.numbers import Array
 from t3d.base.text import did_you_mean
 
@@ -37,7 +38,7 @@ def _library() -> Any:
     try:
         import envpool
     except ModuleNotFoundError as error:
-        needs = "env_backend envpool needs an extra: pip install 't3d[envpool]'"
+        needs = f"env_backend envpool needs an extra: {how_to_install('envpool')}"
         raise BadInput(needs) from error
     return envpool
 

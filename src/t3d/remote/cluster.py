@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from t3d.base.errors import BadInput
+from t3d.base.extras import how_to_install
 
 _ADVICE = (
     "start one with `ray start --head`, or leave --ray out; if it asks for a token, as Ray's do by"
@@ -21,7 +22,8 @@ def connect(address: str, cpus: float) -> tuple[Any, Callable[[], None]]:
     try:
         import ray
     except ModuleNotFoundError as error:
-        raise BadInput("--collectors and --ray need an extra: pip install 't3d[ray]'") from error
+        needs = f"--collectors and --ray need an extra: {how_to_install('ray')}"
+        raise BadInput(needs) from error
     if ray.is_initialized():
         return ray, lambda: None
     _check_reachable(address)

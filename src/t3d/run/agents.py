@@ -70,7 +70,14 @@ def evaluate(
     player = load(run, which=which, agent=agent, body=body, importing=True)
     played = EnvMaker(env or config.env, config).make()
     try:
-        return play_episodes(player.select_action, played, range(episodes), seed, purpose="test")
+        return play_episodes(
+            player.select_action,
+            played,
+            range(episodes),
+            seed,
+            purpose="test",
+            discount=config.discount,
+        )
     finally:
         played.close()
 

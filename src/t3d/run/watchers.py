@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from t3d.base.errors import BadInput, BrokenWatcher, Diverged
+from t3d.base.extras import how_to_install
 from t3d.base.text import blame
 from t3d.run.records import Record
 
@@ -141,11 +142,11 @@ def _blamed(watcher: Watcher, method: str, error: Exception) -> BrokenWatcher:
 
 
 class Tracker(NamedTuple):
-    """A watcher that is chosen by name."""
+    """A watcher that is chosen by name, which is also that of its extra."""
 
     make: Callable[[], Watcher]
     module: str  # the package that it needs
-    otherwise: str  # printed if it is not installed
+    lacking: str  # what a run does not have if it is not installed
 
 
 def _tensorboard() -> Watcher:
@@ -158,7 +159,7 @@ WATCHERS = {
     "tensorboard": Tracker(
         make=_tensorboard,
         module="tensorboard",
-        otherwise="no TensorBoard events: pip install 't3d[tensorboard]' for them",
+        lacking="no TensorBoard events",
     ),
 }
 
@@ -166,5 +167,9 @@ WATCHERS = {
 def chosen(names: Iterable[str] = tuple(WATCHERS)) -> tuple[list[Watcher], list[str]]:
     """The watchers of these names whose packages are installed, and a line about each other one."""
     usable = {name: bool(find_spec(WATCHERS[name].module)) for name in names}
-    missing = [WATCHERS[name].otherwise for name, here in usable.items() if not here]
+    missing = [
+        f"{WATCHERS[name].lacking}; to have them: {how_to_install(name)}"
+        for name, here in usable.items()
+        if not here
+    ]
     return [WATCHERS[name].make() for name, here in usable.items() if here], missing

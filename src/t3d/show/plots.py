@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from t3d.base import files
 from t3d.base.errors import BadInput
+from t3d.base.extras import how_to_install
 from t3d.study.evaluations import Curve, curves
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def new_figure(width: float, height: float) -> "Figure":
         import matplotlib as mpl
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
-        raise BadInput("plots need an extra: pip install 't3d[plot]'") from error
+        raise BadInput(f"plots need an extra: {how_to_install('plot')}") from error
     mpl.rcParams["svg.hashsalt"] = "t3d"  # the same picture is the same file
     mpl.rcParams["svg.fonttype"] = "none"  # text stays text, to search and to read aloud
     return Figure(figsize=(width, height), layout="constrained")

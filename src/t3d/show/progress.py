@@ -107,6 +107,10 @@ def _introduce_new(run: Run, maker: EnvMaker, about: Json, console: Console) -> 
     say(console, f"{needed}{where}, checkpoints {disk} on the disk")
     for advice in [] if console.quiet else doctor.glance(maker):
         say(console, f"note: {advice}; t3d doctor {shlex.quote(config.env)} says more")
+    for part in (config.env, config.agent, config.body):
+        if part.startswith("__main__:"):
+            note = f"note: {part.removeprefix('__main__:')} is defined in the script that runs"
+            say(console, f"{note}: t3d resume and eval cannot import it; move it to a module")
     if config.steps <= config.random_steps:
         note = f"note: nothing will be learned: all {config.steps:,} steps are random play"
         say(console, f"{note}; lower --random-steps, which is {config.random_steps:,}")

@@ -9,6 +9,7 @@ from gymnasium.error import DependencyNotInstalled
 from numpy.typing import NDArray
 
 from t3d.base.errors import BadInput, CannotWrite
+from t3d.base.extras import how_to_install
 from t3d.base.randomness import derived_seed
 from t3d.play.envs import EnvMaker, GuardedEnv, missing_extra
 from t3d.play.evaluate import Policy
@@ -23,7 +24,7 @@ def record(policy: Policy, maker: EnvMaker, out: Path, seed: int = 0) -> tuple[l
         import imageio_ffmpeg
         from PIL import Image
     except ModuleNotFoundError as error:
-        raise BadInput("videos need an extra: pip install 't3d[video]'") from error
+        raise BadInput(f"videos need an extra: {how_to_install('video')}") from error
     stem = out.with_suffix("") if out.suffix in (".mp4", ".gif") else out
     mp4, gif = Path(f"{stem}.mp4"), Path(f"{stem}.gif")
     env = _renderable(maker)

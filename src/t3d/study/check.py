@@ -94,7 +94,7 @@ def _curves(points: dict[int, float], known: KnownRuns) -> Curves:
     step = np.concatenate([own, known.step[known.step > own[-1]]])
     run = recent(step, np.concatenate([returns, np.full(len(step) - len(own), np.nan)]))
     others = recent(step, known.at(step))
-    return Curves(step, run, others, *band(step, others))
+    return Curves(step, run, others, *band(step, others, known.highest))
 
 
 def _judgement(judged: Curves, known: KnownRuns) -> Json:

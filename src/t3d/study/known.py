@@ -22,6 +22,8 @@ _MINIMUM_SD = 0.01  # of the mean curve's range: where all runs are equal, a poi
 # Knobs that change what a step and a return are.
 _OTHER_TASK = sorted(knobs_of("task") - {"env", "seed", "steps"})
 DECIMALS = 3  # of an evaluation in curves.json
+# The best return that a task's rewards allow: no run can be above it.
+_HIGHEST = {"InvertedPendulum-v5": 1000.0, "Pendulum-v1": 0.0, "Reacher-v5": 0.0}
 
 
 class KnownRuns(NamedTuple):
@@ -42,6 +44,11 @@ class KnownRuns(NamedTuple):
         """The last step that enough runs reached to make a band."""
         longest = sorted(map(len, self.returns.values()))[-_MINIMUM_RUNS]
         return int(self.step[longest - 1])
+
+    @property
+    def highest(self) -> float:
+        """The best return that the task allows; infinite if it is not known."""
+        return _HIGHEST.get(self.config.env, np.inf)
 
     def at(self, step: Array) -> Array:
         """Every run's returns at other steps, by straight lines; nan where it has none."""
@@ -87,9 +94,10 @@ def recent(step: Array, returns: Array) -> Array:
     return np.stack(means, axis=-1)
 
 
-def band(step: Array, known: Array) -> tuple[Array, Array]:
+def band(step: Array, known: Array, highest: float = np.inf) -> tuple[Array, Array]:
     """Where 95 % of further runs like these (runs, points) are, if they are normally distributed.
 
+    It ends at `highest`, the best return that is possible.
     The spread is pooled from half as many steps to twice as many: a run that falls over may do so
     at any time, also when none of a few others does.
     """
@@ -105,4 +113,4 @@ def band(step: Array, known: Array) -> tuple[Array, Array]:
         spread = max(np.sqrt(variance[near].mean()), _MINIMUM_SD * np.ptp(mean[enough]))
         t = _T[min(count[place] - _MINIMUM_RUNS, len(_T) - 1)]
         half[place] = t * spread * np.sqrt(1 + 1 / count[place])
-    return mean - half, mean + half
+    return mean - half, np.minimum(mean + half, highest)

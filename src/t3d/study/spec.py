@@ -11,7 +11,7 @@ from typing import Any, get_origin
 from t3d.base import files
 from t3d.base.errors import BadInput
 from t3d.base.text import did_you_mean
-from t3d.config import Config, knob_types
+from t3d.config import Config, knob_types, unknown_knob
 from t3d.presets import resolve
 from t3d.run.folder import safe_name
 from t3d.run.records import Json
@@ -87,7 +87,7 @@ def _check_knobs(table: str, knobs: Any) -> None:
             instead = "seeds" if name == "seed" else name
             raise BadInput(f"{name} is no knob of a sweep; set {instead} above [{table}]")
         if name not in knob_types:
-            raise BadInput(f"unknown knob {name!r}{did_you_mean(name, knob_types)}")
+            raise unknown_knob(name)
         if value == []:
             raise BadInput(f"{name} is an empty list; expected at least one value")
 

@@ -6,6 +6,7 @@ journal storage and the CMA-ES sampler, are not used.
 
 from t3d.base import files
 from t3d.base.errors import BadInput
+from t3d.base.extras import how_to_install
 from t3d.config import search_ranges
 from t3d.play.envs import EnvMaker
 from t3d.run.lock import alone
@@ -17,7 +18,7 @@ try:
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import SQLAlchemyError
 except ModuleNotFoundError as error:
-    raise BadInput("tune needs an extra: pip install 't3d[tune]'") from error
+    raise BadInput(f"tune needs an extra: {how_to_install('tune')}") from error
 
 STORAGE_ERRORS = (SQLAlchemyError, optuna.exceptions.StorageInternalError)
 
