@@ -38,7 +38,7 @@ def checksum(
 ) -> int:
     """Of all that an environment returned in an episode: `before`, and now one more answer."""
     rest = _REWARD_AND_ENDS.pack(reward, terminated, truncated)
-    return crc32(rest, crc32(np.ascontiguousarray(observation), before))
+    return crc32(rest, crc32(np.ascontiguousarray(observation).data, before))
 
 
 def env_name(source: EnvSource) -> str:
@@ -241,9 +241,9 @@ class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
         observation, _ = self.reset(seed=seed)
         answers = checksum(0, observation)
         for action in actions:
-            observation, *rest = self.step(action)[:4]
-            answers = checksum(answers, observation, *rest)
-            if rest[1] or rest[2]:
+            answer = self.step(action)[:4]
+            observation, answers = answer[0], checksum(answers, *answer)
+            if answer[2] or answer[3]:
                 break
         return observation, answers
 

@@ -26,6 +26,16 @@ class Trial(NamedTuple):
     episodes: int = 0  # that were played twice; or the number of the first that differed
     why: str = ""  # it is unknown
 
+    def in_words(self) -> str:
+        """What was tried."""
+        count = f"{self.episodes} random episodes of up to {_STEPS} steps"
+        return {
+            "always": f"{count} were the same in two environments with different pasts",
+            "when new": "a random episode was the same only in new environments",
+            "never": "a random episode was not the same when it was played again",
+            "unknown": f"whether the environment repeats its episodes is not known: {self.why}",
+        }[self.repeats]
+
 
 def try_to_repeat(maker: EnvMaker, seconds: float) -> Trial:
     """Play random episodes twice, for about so long.
@@ -50,7 +60,7 @@ def _compare(one: Vector, other: Vector, seconds: float) -> Trial:
     """Whether two environments play the same, at first and later; "when new" if only at first."""
     began, limit = time.perf_counter(), seconds / 4
     if not _agree(_episode(one, 0, limit), _episode(other, 0, limit)):
-        return Trial("never", 0)
+        return Trial("never", 1)
     if time.perf_counter() - began > seconds:
         return Trial("unknown", why="it is too slow")
     until = time.perf_counter() + seconds / 2

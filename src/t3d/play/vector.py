@@ -71,8 +71,9 @@ Vector: TypeAlias = InProcess | Workers
 
 def make_vector(maker: EnvMaker, indices: range) -> Vector:
     """Environments with these indices, where the config wants them."""
-    backends = {"inline": InProcess, "envpool": Pools, "processes": Workers}
-    return backends[maker.config.env_backend](maker, indices)
+    if maker.config.env_backend == "processes":
+        return Workers(maker, indices)
+    return (Pools if maker.config.env_backend == "envpool" else InProcess)(maker, indices)
 
 
 class Steps(NamedTuple):
