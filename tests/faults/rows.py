@@ -707,5 +707,5 @@ ROWS = {
     "R10": Row("a million fused updates: memory, descriptors, threads", 1000, 10, long_runs),
     "R11": Row("Ctrl-C and SIGTERM", 50, 2, signals),
     "R12": Row("two trainers, one folder", 5, 1, two_trainers),
-    "R13": Row("memories, extensions, edited configs: exact, or said not to be", 60, 8, exact),
+    "R13": Row("memories, extensions, edited configs: exact, or said not to be", 60, 6, exact),
 }
