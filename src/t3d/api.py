@@ -63,17 +63,19 @@ def resume(
     watchers: Sequence[Watcher] = (),
     video: bool = False,
     quiet: bool = False,
+    **knobs: Any,
 ) -> Agent:
     """Resume a run from its newest checkpoint, to its end or to another number of steps.
 
-    `env`, `agent` and `body` are needed only if those of the run cannot be imported.
+    `env`, `agent` and `body` are needed only if those of the run cannot be imported. `knobs` are
+    fields of `Config` to change from here on, such as `learning_rate`; the run records that.
     """
     folder = RunFolder.open(run)
     changes = {"steps": steps, "agent": agent, "body": body}
-    changes = {name: value for name, value in changes.items() if value is not None}
+    changes = knobs | {name: value for name, value in changes.items() if value is not None}
     config = Config.from_dict(vars(folder.config()) | by_name(changes))
     maker, console = EnvMaker(env or config.env, config), PatientConsole(quiet=quiet)
-    outcome = progress.train(maker, folder, {}, console, watchers)
+    outcome = progress.train(maker, folder, {}, console, watchers, changes.keys())
     return _finished(outcome, maker, console, video)
 
 

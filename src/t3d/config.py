@@ -389,6 +389,25 @@ search_ranges: dict[str, Span | tuple[Any, ...]] = {
     if field.metadata["search"]
 }
 
+# What a resumed run may change freely: no number that it computes or records depends on it, or
+# (engine, device, threads) the checkpoint itself says on what.
+FREE = frozenset(
+    {
+        *("steps", "checkpoint_every", "keep_checkpoints", "engine", "device", "threads"),
+        *("ray", "collector_cpus", "env_deadline", "env_restarts", "replay_on_disk"),
+    }
+)
+# What a run keeps to its end: its task, the shapes of its state, and the knobs by which its steps
+# and updates are counted. All others may change if that is recorded.
+FIXED = frozenset(
+    {
+        *("env", "seed", "num_envs", "collectors", "staleness", "capacity"),
+        *("action_repeat", "max_episode_steps", "random_steps", "updates_per_step"),
+        *("pixels", "grey", "image_size", "frame_stack", "image_channels", "features"),
+        *("agent", "body", "hidden", "twins", "normalize_observations"),
+    }
+)
+
 
 def knobs_of(*scopes: str) -> frozenset[str]:
     """The names of the knobs of some scopes."""

@@ -264,7 +264,51 @@ class MadeOnce(Calm):
         Path(os.environ["MADE_ONCE"]).touch(exist_ok=False)
 
 
-WELL_BEHAVED = (Calm, Lottery, Numbered, Stuck, MadeOnce)
+class Remembers(Calm):
+    """Carries state over: how many episodes this object has played before."""
+
+    episodes = -1
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.episodes += 1
+        return super().reset(seed=seed)
+
+
+class RemembersInReward(Remembers):
+    def step(self, action: Any) -> Any:
+        observation, reward, *rest = super().step(action)
+        return observation, reward + 0.01 * self.episodes, *rest
+
+
+class RemembersInEnds(Remembers):
+    def step(self, action: Any) -> Any:
+        observation, reward, _, truncated, facts = super().step(action)
+        return observation, reward, self.count == 3 + self.episodes % 2, truncated, facts
+
+
+class RemembersLate(Remembers):
+    """Wears out: its first twelve episodes are as they should be."""
+
+    def step(self, action: Any) -> Any:
+        observation, reward, *rest = super().step(action)
+        return observation, reward - 0.01 * max(0, self.episodes - 12), *rest
+
+
+class SharesMemory(Calm):
+    """Carries state over from object to object, by its class."""
+
+    steps = 0
+
+    def step(self, action: Any) -> Any:
+        SharesMemory.steps += 1
+        observation, reward, *rest = super().step(action)
+        return observation, reward + 0.01 * SharesMemory.steps, *rest
+
+
+WELL_BEHAVED = (
+    *(Calm, Lottery, Numbered, Stuck, MadeOnce),
+    *(Remembers, RemembersInReward, RemembersInEnds, RemembersLate, SharesMemory),
+)
 
 
 def not_an_environment() -> int:

@@ -94,7 +94,8 @@ def resumed(path: Path, env: EnvSource | None = None, **changed: Any) -> list[st
     """Resume a run and train it to its end, with some knobs changed; returns its notes."""
     folder = RunFolder.open(path)
     config = Config.from_dict(vars(folder.config()) | changed)
-    with closing(open_run(EnvMaker(env or config.env, config), folder, {})) as run:
+    maker = EnvMaker(env or config.env, config)
+    with closing(open_run(maker, folder, {}, changing=changed.keys())) as run:
         train_to_end(run)
         return run.notes
 

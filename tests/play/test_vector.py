@@ -6,7 +6,7 @@ import pytest
 from helpers import broken_envs
 from helpers.runs import needs_envpool
 from t3d import Config, T3DError
-from t3d.play.envs import EnvMaker
+from t3d.play.envs import EnvMaker, EnvSource
 from t3d.play.vector import Environments
 
 BACKENDS = ["inline", "processes", pytest.param("envpool", marks=needs_envpool)]
@@ -85,6 +85,54 @@ def test_an_environment_that_is_not_deterministic_resumes_with_its_next_episode(
     assert other.lost == [0, 1]
     assert other.episode.tolist() == [1, 1]
     assert other.played == [[], []]
+
+
+def resumed_after(steps: int, env: EnvSource, without: str = "-") -> Environments:
+    """Environments that resumed where others stopped, without some of their saved arrays."""
+    one, other = (Environments(EnvMaker(env, Config())) for _ in range(2))
+    one.reset()
+    for _ in range(steps):
+        one.step(np.full((1, 2), 0.5, np.float32))
+    state = one.state_dict()
+    other.load_state_dict({k: a for k, a in state.items() if not k.startswith(without)})
+    return other
+
+
+class RandomReward(broken_envs.Calm):
+    def step(self, action: Any) -> Any:
+        observation, _, *rest = super().step(action)
+        return observation, np.random.default_rng().uniform(), *rest
+
+
+@pytest.mark.parametrize(
+    ("env", "steps"),
+    [
+        (RandomReward, 3),  # in the first episode
+        (broken_envs.RemembersInReward, 10),  # at the beginning of the third
+        (broken_envs.RemembersInReward, 12),
+        (broken_envs.RemembersInEnds, 7),
+        (broken_envs.RemembersInEnds, 8),
+    ],
+)
+def test_rewards_and_ends_that_differ_are_noticed(env: EnvSource, steps: int) -> None:
+    assert resumed_after(steps, env).lost == [0]
+    assert resumed_after(steps, broken_envs.Calm).lost == []
+
+
+def test_the_episode_before_is_compared_too() -> None:
+    class SaysSo(broken_envs.Remembers):
+        def step(self, action: Any) -> Any:
+            observation, reward, *rest = super().step(action)
+            return observation, reward + (self.episodes == 1 and self.count == 5), *rest
+
+    assert resumed_after(7, SaysSo).lost == []  # its first five steps are what they were
+    assert resumed_after(12, SaysSo).lost == [0]
+
+
+def test_a_state_of_an_earlier_version_has_nothing_to_compare_but_its_end() -> None:
+    later = resumed_after(12, broken_envs.RemembersInReward, without="proof.")
+    assert later.lost == []
+    assert len(later.played[0]) == 2
 
 
 def test_a_step_before_a_broken_reset_counts() -> None:

@@ -1,11 +1,13 @@
 """The commands that take every knob: train, doctor and tune. A typed knob overrides the preset."""
 
+import contextlib
 import dataclasses
+import tomllib
 from argparse import Namespace
 from collections.abc import Sequence
 from functools import partial
 from types import UnionType
-from typing import NamedTuple, get_args, get_origin
+from typing import Any, NamedTuple, get_args, get_origin
 
 from t3d.base.errors import BadInput
 from t3d.base.knobs import typed_value
@@ -98,3 +100,19 @@ def _help(command: Command, own: Sequence[Option], words: Sequence[str]) -> None
     }
     head = f"all other knobs (t3d {command.name} --help-all explains them):"
     show("\n".join([page(command.usage, about, command.argument, first), "", head, *names(rest)]))
+
+
+def knob_values(text: str) -> tuple[str, Any]:
+    """`tau=0.005,0.01` as a knob and its values."""
+    knob, equals, values = text.partition("=")
+    if not equals or not values:
+        raise BadInput(f"--set {text!r}; expected KNOB=VALUE or KNOB=VALUE,VALUE")
+    return knob.replace("-", "_"), typed_values(values)
+
+
+def typed_values(text: str) -> Any:
+    """The text as a TOML value; else as a list, if it has commas; else as a plain string."""
+    with contextlib.suppress(tomllib.TOMLDecodeError):
+        return tomllib.loads(f"value = {text}")["value"]
+    parts = text.split(",")
+    return [typed_values(part) for part in parts] if len(parts) > 1 else text

@@ -37,7 +37,9 @@ def inspect(words: list[str]) -> int:
         if facts["best_mean"] is not None:
             print(f"best evaluation {facts['best_mean']:,.2f}, at step {facts['best_step']:,}")
         why = "; ".join(facts["not_bit_exact"])
-        print("bit-exact" if facts["bit_exact"] else f"not bit-exact: {why}")
+        checked = "; ".join(facts["checked"]) or "nothing, by an earlier version of t3d"
+        exact = f"bit-exact, as far as it was checked: {checked}"
+        print(exact if facts["bit_exact"] else f"not bit-exact: {why}")
         print(f"digest {facts['digest']}")
     for name, file in facts["checkpoints"].items():
         print(f"  {name}  {'valid, ' + size(file['bytes']) if file['valid'] else file['why']}")

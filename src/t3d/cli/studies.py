@@ -1,17 +1,16 @@
 """Commands about many runs: sweep, tune, compare, check."""
 
-import contextlib
 import dataclasses
 import json
 import shlex
 from argparse import Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from t3d.base.errors import BadInput, T3DError
 from t3d.base.knobs import flag
 from t3d.cli import say
-from t3d.cli.knobs import read_knobs
+from t3d.cli.knobs import knob_values, read_knobs, typed_values
 from t3d.cli.options import Argument, Command, Option, parse, whole_number
 from t3d.cli.runs import JSON, RUN
 from t3d.config import search_ranges
@@ -83,29 +82,11 @@ def _spec_of(typed: Namespace) -> tuple["Spec", Path]:
             )
         spec, name = read_spec(path), path.stem
     else:
-        values = {"env": list(typed.spec), "knobs": dict(_knob_values(each) for each in typed.set)}
-        values |= {"seeds": _values(typed.seeds or "1"), "preset": typed.preset or "auto"}
+        values = {"env": list(typed.spec), "knobs": dict(knob_values(each) for each in typed.set)}
+        values |= {"seeds": typed_values(typed.seeds or "1"), "preset": typed.preset or "auto"}
         spec, name = Spec.from_dict(values), "-".join(typed.spec)
     out = path if path.is_dir() else Path("runs") / safe_name(name)
     return spec, Path(typed.out or out)
-
-
-def _knob_values(text: str) -> tuple[str, Any]:
-    """`tau=0.005,0.01` as a knob and its values."""
-    knob, equals, values = text.partition("=")
-    if not equals or not values:
-        raise BadInput(f"--set {text!r}; expected KNOB=VALUE or KNOB=VALUE,VALUE")
-    return knob.replace("-", "_"), _values(values)
-
-
-def _values(text: str) -> Any:
-    """The text as a TOML value; else as a list, if it has commas; else as a plain string."""
-    import tomllib
-
-    with contextlib.suppress(tomllib.TOMLDecodeError):
-        return tomllib.loads(f"value = {text}")["value"]
-    parts = text.split(",")
-    return [_values(part) for part in parts] if len(parts) > 1 else text
 
 
 def train_sweep(spec: "Spec", out: Path, jobs: int | None, ray: str | None) -> int:

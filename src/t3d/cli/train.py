@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from t3d.base.errors import BadInput, T3DError
 from t3d.base.knobs import flag
 from t3d.cli import say
-from t3d.cli.knobs import read_knobs
+from t3d.cli.knobs import knob_values, read_knobs
 from t3d.cli.options import Command, Option, parse, whole_number
 from t3d.cli.runs import JSON, RUN
 from t3d.cli.studies import train_sweep
@@ -57,6 +57,13 @@ def resume(words: list[str]) -> int:
         Option("steps", "new total of environment steps", None, "N", whole_number),
         Option("threads", "new number of CPU threads of an update", None, "N", whole_number),
         Option("ray", "new Ray cluster for its collectors", None, "ADDRESS"),
+        Option(
+            "set",
+            "another knob to change from here on: learning_rate=1e-4; can be repeated",
+            (),
+            "KNOB=VALUE",
+            repeated=True,
+        ),
         _VIDEO,
     ]
     typed = parse(Command("resume", f"{resume.__doc__}", RUN, {"options": options}), words)
@@ -66,10 +73,12 @@ def resume(words: list[str]) -> int:
 
     console = say.console()
     folder = RunFolder.open(typed.run)
-    changes = {name: getattr(typed, name) for name in ("steps", "ray", "threads")}
-    changes = {name: value for name, value in changes.items() if value is not None}
+    own = {name: getattr(typed, name) for name in ("steps", "ray", "threads")}
+    changes = dict(knob_values(each) for each in typed.set)
+    changes |= {name: value for name, value in own.items() if value is not None}
     config = Config.from_dict(vars(folder.config()) | changes)
-    outcome = progress.train(EnvMaker(config.env, config), folder, {}, console)
+    maker = EnvMaker(config.env, config)
+    outcome = progress.train(maker, folder, {}, console, changing=changes.keys())
     return end_training(outcome, console, video=typed.video)
 
 

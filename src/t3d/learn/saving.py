@@ -220,6 +220,12 @@ class Saved:
         return agent
 
 
+def saved_config(path: str | Path) -> Config:
+    """The config of a saved agent."""
+    with _reading(path):
+        return _About.read(files.header(Path(path).resolve())).config
+
+
 class _About(NamedTuple):
     """A file's description of its agent: the arguments of a constructor."""
 

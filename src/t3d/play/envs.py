@@ -1,11 +1,13 @@
 """One environment: made, checked, and guarded."""
 
 import os
+import struct
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, cast
+from zlib import crc32
 
 import gymnasium as gym
 import numpy as np
@@ -25,6 +27,19 @@ from t3d.play.pooled import PooledEnv, can_render
 EnvSource: TypeAlias = str | Callable[[], gym.Env[Any, Any]]
 Answer = tuple[Array, float, bool, bool]  # observation, reward, terminated, truncated
 _LARGEST = float(np.finfo(np.float32).max)
+_REWARD_AND_ENDS = struct.Struct("<d??")
+
+
+def checksum(
+    before: int,
+    observation: Array,
+    reward: float = 0.0,
+    terminated: bool = False,
+    truncated: bool = False,
+) -> int:
+    """Of all that an environment returned in an episode: `before`, and now one more answer."""
+    rest = _REWARD_AND_ENDS.pack(reward, terminated, truncated)
+    return crc32(rest, crc32(np.ascontiguousarray(observation).data, before))
 
 
 def env_name(source: EnvSource) -> str:
@@ -219,12 +234,19 @@ class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
             raise self._broken(f"reward is {reward}; expected a finite number")
         return self._checked(observation), reward, *ends, {}
 
-    def replay(self, seed: int, actions: Array) -> Array:
-        """Reset with a seed and play some actions; returns the observation where that ends."""
+    def replay(self, seed: int, actions: Array) -> tuple[Array, int]:
+        """Reset with a seed and play some actions, or as many as there are in the episode.
+
+        Returns the observation where that ends, and a checksum of all answers.
+        """
         observation, _ = self.reset(seed=seed)
+        answers = checksum(0, observation)
         for action in actions:
-            observation = self.step(action)[0]
-        return observation
+            answer = self.step(action)[:4]
+            observation, answers = answer[0], checksum(answers, *answer)
+            if answer[2] or answer[3]:
+                break
+        return observation, answers
 
     def close(self) -> None:
         """End the environment. An error in that does not matter to the run any more."""

@@ -1,14 +1,14 @@
 """N environments in parallel: the one place that knows about resets."""
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from t3d.base.errors import BrokenEnvironment
 from t3d.base.numbers import Array
 from t3d.base.randomness import derived_seed
-from t3d.play.envs import Answer, EnvMaker, GuardedEnv, Spaces
+from t3d.play.envs import Answer, EnvMaker, GuardedEnv, Spaces, checksum
 from t3d.play.pooled import PooledEnv
 from t3d.play.workers import Workers
 
@@ -37,9 +37,12 @@ class InProcess:
         """Begin an episode in those that have a seed."""
         return {index: self.envs[index].reset(seed=seed)[0] for index, seed in seeds.items()}
 
-    def replay(self, seeds: list[int], played: list[Array]) -> list[Array]:
-        """Begin an episode in each, and play some actions."""
-        return [env.replay(seed, rows) for env, seed, rows in zip(self.envs, seeds, played)]
+    def replay(self, episodes: dict[int, tuple[int, Array]]) -> dict[int, tuple[Array, int]]:
+        """Begin an episode in those that have a seed, and play some actions.
+
+        Returns where that ends, and a checksum of all that was returned on the way.
+        """
+        return {index: self.envs[index].replay(*episode) for index, episode in episodes.items()}
 
     def take_restarts(self) -> list[tuple[int, str]]:
         """None: there are no processes to restart."""
@@ -63,6 +66,16 @@ class Pools(InProcess):
         return super().step(action)
 
 
+Vector: TypeAlias = InProcess | Workers
+
+
+def make_vector(maker: EnvMaker, indices: range) -> Vector:
+    """Environments with these indices, where the config wants them."""
+    if maker.config.env_backend == "processes":
+        return Workers(maker, indices)
+    return (Pools if maker.config.env_backend == "envpool" else InProcess)(maker, indices)
+
+
 class Steps(NamedTuple):
     """The results of one step of all environments; row i is environment i."""
 
@@ -77,15 +90,15 @@ class Environments:
     """N environments that play in parallel, and the state of each.
 
     Episode k of environment i is reset with a seed derived from (run seed, i, k), so any
-    episode can be played again from that seed and its actions, which are kept until it ends.
+    episode can be played again from that seed and its actions. These are kept, with a checksum of
+    what they led to, for the current episode and for the one before it.
     Environments are numbered from `first` on: in a run with collectors, others come before them.
     """
 
     def __init__(self, maker: EnvMaker, first: int = 0) -> None:
         self.first, config = first, maker.config
         self.indices = range(first, first + config.num_envs)
-        backend = {"inline": InProcess, "envpool": Pools}.get(config.env_backend, Workers)
-        self.vector: InProcess | Workers = backend(maker, self.indices)
+        self.vector = make_vector(maker, self.indices)
         self.low, self.high = self.vector.spaces.low, self.vector.spaces.high
         self.layout = self.vector.spaces.layout
         self.num_envs = config.num_envs
@@ -93,12 +106,15 @@ class Environments:
         self.lost: list[int] = []
         self.episode = np.zeros(self.num_envs, np.int64)
         self.played: list[list[Array]] = [[] for _ in range(self.num_envs)]
+        self.checksums = [0] * self.num_envs  # of the answers to them
+        self.before: list[tuple[list[Array], int]] = [([], 0)] * self.num_envs  # the same
         self.state: Array = np.zeros((self.num_envs, self.layout.size), self.layout.dtype)
         self._broken: BrokenEnvironment | None = None  # at a reset, after a good step
 
-    def episode_seed(self, index: int) -> int:
-        """The seed that an environment's current episode was reset with."""
-        return derived_seed(self.seed, "reset", self.first + index, int(self.episode[index]))
+    def episode_seed(self, index: int, back: int = 0) -> int:
+        """The seed of an environment's current episode, or of one some episodes back."""
+        number = int(self.episode[index]) - back
+        return derived_seed(self.seed, "reset", self.first + index, number)
 
     def reset(self) -> None:
         """Begin the first episode of every environment."""
@@ -111,6 +127,7 @@ class Environments:
         seeds = {index: self.episode_seed(index) for index in which}
         for index, observation in self.vector.reset(seeds).items():
             self.state[index] = observation
+            self.checksums[index] = checksum(0, self.state[index])
 
     def check(self) -> None:
         """Raise the error of a reset that failed after the last step."""
@@ -129,11 +146,14 @@ class Environments:
                 next_state[i] = self.state[i]
                 lost.append(i)
                 ended.append(i)
+                self.before[i] = [], 0  # it has no end that could be compared
                 continue
             next_state[i], reward[i], terminated[i], truncated[i] = answer
             self.played[i].append(row)
+            self.checksums[i] = checksum(self.checksums[i], next_state[i], *answer[1:])
             if answer[2] or answer[3]:
                 ended.append(i)
+                self.before[i] = self.played[i], self.checksums[i]
         self.state = next_state.copy()
         if ended:
             self.episode[ended] += 1
@@ -144,35 +164,70 @@ class Environments:
         return Steps(next_state, reward, terminated, truncated, lost)
 
     def state_dict(self) -> dict[str, Array]:
-        """The episode and the state of each environment, as arrays."""
-        width = len(self.low)
-        played = [np.asarray(rows, np.float32).reshape(-1, width) for rows in self.played]
+        """The episode and the state of each environment, as arrays.
+
+        Those under `proof` are only compared: nothing of what follows depends on them.
+        """
+        lengths, played = self._joined(self.played)
+        lengths_before, played_before = self._joined([rows for rows, _ in self.before])
         return {
             "episode": self.episode.copy(),
-            "played": np.concatenate(played),
-            "lengths": np.array([len(rows) for rows in played]),
+            "played": played,
+            "lengths": lengths,
             "state": self.state.copy(),
             "begun": np.array(self._broken is None),
+            "proof.checksum": np.array(self.checksums, np.int64),
+            "proof.played_before": played_before,
+            "proof.lengths_before": lengths_before,
+            "proof.checksum_before": np.array([answers for _, answers in self.before], np.int64),
         }
+
+    def _joined(self, played: list[list[Array]]) -> tuple[Array, Array]:
+        """How many actions each environment played, and all of them in one array."""
+        rows = [np.asarray(actions, np.float32).reshape(-1, len(self.low)) for actions in played]
+        return np.array([len(actions) for actions in rows]), np.concatenate(rows)
 
     def load_state_dict(self, arrays: dict[str, Array]) -> None:
         """Resume from where `state_dict` was taken: reset each episode and replay its actions.
 
-        An environment that ends in another state is not deterministic: `lost` names it, and
-        it begins its next episode. The old one is cut short, so none of its rows is wrong.
+        An environment that returns something else than before, now or in the episode before, is
+        not deterministic, or carries state over: `lost` names it, and it begins its next episode.
+        The old one is cut short, so none of its rows is wrong.
         """
         self.episode = arrays["episode"].copy()
+        lost = self._replay_before(arrays)
         played = np.split(arrays["played"], np.cumsum(arrays["lengths"])[:-1])
-        reached = self.vector.replay([self.episode_seed(i) for i in range(self.num_envs)], played)
-        self.state = np.stack(reached)
+        answers = self.vector.replay({i: (self.episode_seed(i), p) for i, p in enumerate(played)})
+        self.state = np.stack([answers[i][0] for i in range(self.num_envs)])
+        self.checksums = [answers[i][1] for i in range(self.num_envs)]
         self.played = [list(rows) for rows in played]
-        lost = (self.state != arrays["state"]).any(axis=1)
+        differs = (self.state != arrays["state"]).any(axis=1)
+        if "proof.checksum" in arrays:  # it is in no checkpoint of earlier versions
+            differs |= np.array(self.checksums) != arrays["proof.checksum"]
         if not arrays["begun"]:  # a reset failed: where no step was played, there is no state yet
-            lost &= arrays["lengths"] > 0
-        self.lost = np.flatnonzero(lost).tolist()
+            differs &= arrays["lengths"] > 0
+        self.lost = np.flatnonzero(lost | differs).tolist()
         if self.lost:
-            self.episode[lost] += 1
+            self.episode[self.lost] += 1
+            for index in self.lost:
+                self.before[index] = [], 0
             self._begin(self.lost)
+
+    def _replay_before(self, arrays: dict[str, Array]) -> Array:
+        """Replay the episode before the current one, where one ended; True where it differs."""
+        differs = np.zeros(self.num_envs, np.bool_)
+        if "proof.checksum" not in arrays:
+            return differs
+        ends = np.cumsum(arrays["proof.lengths_before"])[:-1]
+        checksums = arrays["proof.checksum_before"].tolist()
+        played = np.split(arrays["proof.played_before"], ends)
+        self.before = [(list(rows), answers) for rows, answers in zip(played, checksums)]
+        episodes = {
+            i: (self.episode_seed(i, 1), rows) for i, rows in enumerate(played) if len(rows)
+        }
+        for index, (_, answers) in self.vector.replay(episodes).items():
+            differs[index] = answers != checksums[index]
+        return differs
 
     def close(self) -> None:
         """End the environments, and their processes if they have any."""

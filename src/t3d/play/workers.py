@@ -169,14 +169,14 @@ class Workers:
                 answers |= self._answers([index])
         return {index: self._row(index) for index in seeds}
 
-    def replay(self, seeds: list[int], played: list[Array]) -> list[Array]:
-        """Begin an episode in each, and play some actions."""
-        for index, (seed, actions) in enumerate(zip(seeds, played)):
+    def replay(self, episodes: dict[int, tuple[int, Array]]) -> dict[int, tuple[Array, int]]:
+        """Begin an episode in those that have a seed, and play some actions."""
+        for index, (seed, actions) in episodes.items():
             self._ask(index, "replay", seed, actions)
-        deadline = self._deadline * max(1, *map(len, played), 1)
-        for index in range(len(seeds)):
-            self._must_answer(index, deadline)
-        return [self._row(index) for index in range(len(seeds))]
+        longest = max((len(actions) for _, actions in episodes.values()), default=0)
+        deadline = self._deadline * max(1, longest)
+        checksums = {index: self._must_answer(index, deadline)[0] for index in episodes}
+        return {index: (self._row(index), checksums[index]) for index in episodes}
 
     def take_restarts(self) -> list[tuple[int, str]]:
         """Which were restarted since the last call, and why."""
@@ -303,4 +303,4 @@ def _execute(env: GuardedEnv, command: str, arguments: list[Any]) -> tuple[Any, 
         return env.step(*arguments)[:4]
     if command == "reset":
         return env.reset(seed=arguments[0])[:1]
-    return (env.replay(*arguments),)
+    return env.replay(*arguments)

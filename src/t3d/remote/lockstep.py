@@ -15,12 +15,17 @@ from t3d.play.collecting import Episode, Meanwhile, Memory
 from t3d.remote.exchange import Exchange
 from t3d.remote.messages import Chunk, Streams
 
-# The arrays of a collector's state that have a row for each environment, or for each action
-# that its current episode has played.
+# The arrays of a collector's state that have a row for each environment ...
 _PER_ENV = (
-    *("length", "total", "drift", "environments.episode", "environments.played"),
-    *("environments.lengths", "environments.state"),
+    *("length", "total", "drift", "environments.episode", "environments.lengths"),
+    *("environments.state", "environments.proof.checksum"),
+    *("environments.proof.lengths_before", "environments.proof.checksum_before"),
 )
+# ... or for each action of its episodes, and the array that has the number of these.
+_PER_ACTION = {
+    "environments.played": "environments.lengths",
+    "environments.proof.played_before": "environments.proof.lengths_before",
+}
 
 
 class LockStep:
@@ -62,7 +67,8 @@ class LockStep:
     def state_dict(self) -> dict[str, Array]:
         """The states of all collectors, as that of one that plays all environments."""
         states = [self._state_of(i) for i in range(self._members.count)]
-        joined = {name: np.concatenate([state[name] for state in states]) for name in _PER_ENV}
+        names = (*_PER_ENV, *_PER_ACTION)
+        joined = {name: np.concatenate([state[name] for state in states]) for name in names}
         joined |= zip(("random_actions", "exploration"), self._streams)
         joined["steps"] = np.array(self._exchange.steps)
         joined["chosen"] = np.zeros((0, 0), np.float32)
@@ -79,14 +85,19 @@ class LockStep:
         # It is lost: its environments are to begin their next episodes.
         layout, dimensions = members.spaces.layout, len(members.spaces.low)
         count = self._exchange.config.num_envs
+        none, no_actions = np.zeros(count, np.int64), np.zeros((0, dimensions), np.float32)
         return members.next_episodes(collector) | {
-            "length": np.zeros(count, np.int64),
+            "length": none,
             "total": np.zeros(count),
             "drift": np.zeros((count, dimensions), np.float32),
-            "environments.played": np.zeros((0, dimensions), np.float32),
-            "environments.lengths": np.zeros(count, np.int64),
+            "environments.played": no_actions,
+            "environments.lengths": none,
             "environments.state": np.zeros((count, layout.size), layout.dtype),
             "environments.begun": np.array(False),
+            "environments.proof.checksum": np.zeros(count, np.int64),
+            "environments.proof.played_before": no_actions,
+            "environments.proof.lengths_before": none,
+            "environments.proof.checksum_before": np.zeros(count, np.int64),
         }
 
     def load_state_dict(self, arrays: dict[str, Array]) -> None:
@@ -98,8 +109,12 @@ class LockStep:
 
     def _part(self, arrays: dict[str, Array], collector: int) -> dict[str, Array]:
         """One collector's part of a joined state."""
-        envs, lengths = self._members.envs(collector), arrays["environments.lengths"]
-        ends, played = np.cumsum(lengths), arrays["environments.played"]
-        part = {name: arrays[name][envs] for name in _PER_ENV if arrays[name] is not played}
-        part["environments.played"] = played[ends[envs[0]] - lengths[envs[0]] : ends[envs[-1]]]
+        envs = self._members.envs(collector)
+        part = {name: arrays[name][envs] for name in _PER_ENV if name in arrays}
+        for name, counted_by in _PER_ACTION.items():
+            if name in arrays:  # an earlier version had no proof
+                lengths = arrays[counted_by]
+                ends = np.cumsum(lengths)
+                first, last = envs[0], envs[-1]
+                part[name] = arrays[name][ends[first] - lengths[first] : ends[last]]
         return arrays | part

@@ -55,6 +55,7 @@ class Progress:
     seconds: float = 0.0  # spent by the processes before this one
     not_bit_exact: list[str] = field(default_factory=list)  # why and since when; empty while it is
     warned: list[str] = field(default_factory=list)  # names of past warnings
+    checked: dict[str, str] = field(default_factory=dict)  # what was tried of being bit-exact
 
 
 class State(NamedTuple):
@@ -335,13 +336,19 @@ def differences(manifest: Json, agent: Agent) -> list[str]:
 
 
 def digest(valid: Valid, folder: RunFolder) -> str:
-    """A SHA-256 of all state and of the metrics, less what a clock measured and when it stopped."""
+    """A SHA-256 of all state and of the metrics, less what depends on when the run stopped.
+
+    That is what a clock measured, what was checked on resuming, and what is there to be checked.
+    """
     total = hashlib.sha256()
     for name in sorted(valid.manifest["files"]):
         for key, array in sorted(_arrays(valid.path / name).items()):
+            if key.startswith("environments.proof."):
+                continue
             total.update(f"{name} {key} {array.dtype} {array.shape}\n".encode())
             total.update(np.ascontiguousarray(array).data)
-    progress = {k: v for k, v in valid.manifest["progress"].items() if k != "seconds"}
+    passing = ("seconds", "checked")
+    progress = {k: v for k, v in valid.manifest["progress"].items() if k not in passing}
     about = {k: valid.manifest[k] for k in ("step", "updates", "memory")}
     total.update(json.dumps([about, progress], sort_keys=True).encode())
     for line in folder.metrics(until=valid.manifest["metrics"]["bytes"]):

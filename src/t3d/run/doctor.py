@@ -24,6 +24,7 @@ from t3d.config import Config
 from t3d.learn.engines import agent_class, make_agent
 from t3d.learn.replay.memory import ReplayBuffer
 from t3d.play.envs import EnvMaker, GuardedEnv
+from t3d.play.repeating import try_to_repeat
 
 _LARGE = 20.0  # observations or rewards that are often beyond this hamper learning
 _SCALE_RATIO = 100.0  # so do observations of which one varies this many times as much as another
@@ -31,8 +32,6 @@ _SLOW = 0.002  # seconds that a step must take for a process of its own to pay
 _IMAGE_BATCH = 64  # a batch size that learned well from images on a CPU
 _IMAGE_SIDE = 64  # pixels; larger images are slow on a CPU
 _MAX_STEPS = 20_000  # of random play
-_EPISODE_STEPS = 150  # of an episode that is played twice, and at most
-_EPISODE_SECONDS = 3.0
 
 
 @dataclass
@@ -234,47 +233,18 @@ def _check_rules(maker: EnvMaker, diagnosis: Diagnosis) -> None:
 
 
 def _check_determinism(maker: EnvMaker, seconds: float, diagnosis: Diagnosis) -> None:
-    """The same seed and actions in two new environments, and in a new and a used one."""
-    with closing(maker.make()) as one, closing(maker.make()) as other:
-        when_new = _agree(_episode(one, 100), _episode(other, 100))
-        when_used, number, until = True, 0, time.perf_counter() + seconds
-        while when_used and number < 8 and time.perf_counter() < until:
-            _episode(one, number)
-            number += 1
-            with closing(maker.make()) as new:
-                when_used = _agree(_episode(one, 100 + number), _episode(new, 100 + number))
-    if not when_new:
-        diagnosis.facts["deterministic"] = "no: the same seed and actions gave other observations"
+    trial = try_to_repeat(maker, seconds)
+    diagnosis.facts["deterministic"] = {
+        "always": "yes",
+        "when new": "only when new: an episode depends on the episodes before it",
+        "never": "no: the same seed and actions gave something else",
+        "unknown": f"not known: {trial.why}",
+    }[trial.repeats]
+    if trial.repeats == "never":
         diagnosis.advise("a resumed run begins new episodes, and is not bit-exact")
-    elif not when_used:
-        fact = "only when new: an episode depends on the episodes before it"
-        diagnosis.facts["deterministic"] = fact
+    elif trial.repeats == "when new":
         what = "resumed runs are exact only with a new environment for each episode"
         diagnosis.advise(f"{what}: use --remake-envs", remake_envs=True)
-    else:
-        diagnosis.facts["deterministic"] = "yes"
-
-
-def _episode(env: GuardedEnv, number: int) -> bytes:
-    """All observations of the beginning of an episode, which its number determines."""
-    random = np.random.default_rng(number)
-    low, high = env.low.astype(float), env.high.astype(float)
-    state, _ = env.reset(seed=number)
-    observations = [state.tobytes()]
-    until = time.perf_counter() + _EPISODE_SECONDS
-    for _ in range(_EPISODE_STEPS):
-        action = random.uniform(low, high).astype(np.float32)
-        state, _, terminated, truncated, _ = env.step(action)
-        observations.append(state.tobytes())
-        if terminated or truncated or time.perf_counter() > until:
-            break
-    return b"".join(observations)
-
-
-def _agree(one: bytes, other: bytes) -> bool:
-    """Whether two episodes are the same, as far as both were played."""
-    length = min(len(one), len(other))
-    return one[:length] == other[:length]
 
 
 def _check_speed(

@@ -13,7 +13,8 @@ def inspect(path: str | Path) -> Json:
     """What a run is, where it stands, which checkpoints are valid, and a digest of its state.
 
     Two runs with the same digest are the same run: same networks, optimisers, memory, random
-    streams, environments and metrics, to the last bit.
+    streams, environments and metrics, to the last bit. `bit_exact` is whether nothing is known that
+    sets the run apart from an uninterrupted one; `checked` is what was tried to know it.
     """
     folder = RunFolder.open(path)
     config = folder.config()
@@ -40,6 +41,7 @@ def inspect(path: str | Path) -> Json:
         "best_step": progress["best_step"],
         "bit_exact": not progress["not_bit_exact"],
         "not_bit_exact": progress["not_bit_exact"],
+        "checked": list(progress.get("checked", {}).values()),
         "made_by": valid.manifest["made_by"],
         "digest": checkpoint.digest(valid, folder),
     }

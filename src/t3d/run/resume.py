@@ -1,22 +1,29 @@
 """Resume a run from its newest valid checkpoint, as if it had never stopped."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 
 from t3d.base.errors import BadInput
 from t3d.play.envs import EnvMaker
 from t3d.run import checkpoint
-from t3d.run.checkpoint import State, Valid
+from t3d.run.changes import changes
+from t3d.run.checkpoint import Progress, State, Valid
 from t3d.run.folder import RunFolder
 from t3d.run.lock import Lock
 from t3d.run.loop import Run
 from t3d.run.store import DiskStore
 
 
-def resume(maker: EnvMaker, folder: RunFolder, waiting: Callable[[], None] = lambda: None) -> Run:
+def resume(
+    maker: EnvMaker,
+    folder: RunFolder,
+    waiting: Callable[[], None] = lambda: None,
+    changing: Collection[str] = (),
+) -> Run:
     """The run of a folder, ready to train; `run.notes` says what is not as it was.
 
-    `waiting` is called if the agent takes long to prepare.
+    `waiting` is called if the agent takes long to prepare. `changing` names the knobs that are
+    changed on purpose; the config of `maker` is the run's from here on.
     """
     with ExitStack() as undo:
         lock = Lock(folder)
@@ -27,6 +34,7 @@ def resume(maker: EnvMaker, folder: RunFolder, waiting: Callable[[], None] = lam
             raise BadInput(
                 f"{folder} is finished at step {step}; go further with --steps {2 * step}"
             )
+        changed = changes(folder, valid, maker.config, changing)
         run = Run(maker, folder)
         undo.callback(run.close)
         run.agent.prepare(waiting)
@@ -35,13 +43,16 @@ def resume(maker: EnvMaker, folder: RunFolder, waiting: Callable[[], None] = lam
             run.collector.reset()
             run.open(DiskStore(folder, lock), run.progress)
         else:
-            _restore(run, folder, valid, lock)
+            _restore(run, folder, valid, lock, changed)
+        folder.write_config(maker.config)
+        if changed:  # or, after a kill, the last checkpoint would have another config than the run
+            run.checkpoint()
         undo.pop_all()
     return run
 
 
-def _restore(run: Run, folder: RunFolder, valid: Valid, lock: Lock) -> None:
-    """Put a run where a checkpoint was taken."""
+def _restore(run: Run, folder: RunFolder, valid: Valid, lock: Lock, changed: list[str]) -> None:
+    """Put a run where a checkpoint was taken; `changed` says how its config is another."""
     step, position = valid.manifest["step"], valid.manifest["metrics"]
     state = State(run.agent, run.memory, run.collector)
     progress = checkpoint.load(valid, folder, state)
@@ -53,15 +64,25 @@ def _restore(run: Run, folder: RunFolder, valid: Valid, lock: Lock) -> None:
         run.notes.append(f"{why}; back to the checkpoint of step {step:,}")
     if not store.metrics.matches(position):
         run.notes.append(f"{folder.metrics_path} is not what it was at step {step:,}")
-    differences = checkpoint.differences(valid.manifest, run.agent)
+    differences = changed + checkpoint.differences(valid.manifest, run.agent)
     if run.config.collectors and run.config.staleness:
         run.notes.append("the collectors begin new episodes")
     else:
-        differences += [
-            f"environment {index} is not deterministic: it begins a new episode"
-            for index in run.collector.lost
-        ]
+        differences += _compare_episodes(run, progress)
     progress.not_bit_exact += [f"at step {step:,} {each}" for each in differences]
     if differences:
         changes = "; ".join(differences)
         run.notes.append(f"{changes}: from here on not bit for bit an uninterrupted run")
+
+
+def _compare_episodes(run: Run, progress: Progress) -> list[str]:
+    """The environments that did not repeat their episodes; if all did, that was checked."""
+    lost = run.collector.lost
+    if not lost:
+        what = "the current and the last episode of each environment were played again"
+        progress.checked["resuming"] = f"{what} at step {run.collector.steps:,}: the same"
+    causes = "it is not deterministic, or carries state over, which remake_envs prevents"
+    return [
+        f"environment {index} did not repeat its episodes and begins a new one ({causes})"
+        for index in lost
+    ]

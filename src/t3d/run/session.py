@@ -1,18 +1,22 @@
 """A session of training: start or resume a run, and train it to its end."""
 
+import dataclasses
 import shlex
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from t3d.play.envs import EnvMaker
+from t3d.play.repeating import try_to_repeat
 from t3d.run.folder import RunFolder, versions
 from t3d.run.loop import Run
 from t3d.run.records import Json, Stop
 from t3d.run.resume import resume
 from t3d.run.signals import StopSignal, never
 from t3d.run.watchers import Watcher
+
+_TRIAL_SECONDS = 1.0  # about how long a new run may try whether its environment repeats episodes
 
 
 def about(preset: str, command: str | None = None) -> Json:
@@ -26,21 +30,39 @@ def open_run(
     folder: RunFolder,
     about: Json,
     waiting: Callable[[], None] = lambda: None,
+    changing: Collection[str] = (),
 ) -> Run:
     """The run of a folder, ready to train: new if there is no folder yet, or else resumed.
 
-    A resumed run keeps the config of `maker` from here on, and loses its score, which is of an
-    agent that may not stay the best. The caller closes the run.
+    A resumed run keeps the config of `maker` from here on, in which only the knobs that
+    `changing` names may be others than before. It loses its score, which is of an agent that may
+    not stay the best. The caller closes the run.
     """
     if not folder.path.exists():
-        return Run.start(maker, folder, about, waiting)
-    run = resume(maker, folder, waiting)
+        return _start(maker, folder, about, waiting)
+    run = resume(maker, folder, waiting, changing)
     try:
-        folder.write_config(maker.config)
         folder.score_path.unlink(missing_ok=True)
     except BaseException:
         run.close()
         raise
+    return run
+
+
+def _start(maker: EnvMaker, folder: RunFolder, about: Json, waiting: Callable[[], None]) -> Run:
+    """A new run, with `remake_envs` if the environment carries state from episode to episode."""
+    trial = try_to_repeat(maker, _TRIAL_SECONDS)
+    if trial.repeats == "when new":
+        maker = EnvMaker(maker.source, dataclasses.replace(maker.config, remake_envs=True))
+    run = Run.start(maker, folder, about, waiting)
+    if trial.repeats == "when new":
+        what = "the environment carries state from one episode to the next"
+        run.notes.append(f"{what}: every episode gets a new one, as with --remake-envs")
+    if trial.repeats == "never":
+        what = "the environment is not deterministic: the same seed and actions led elsewhere"
+        run.progress.not_bit_exact.append(what)
+        run.notes.append(f"{what}, so a resumed run will be another")
+    run.progress.checked["environment"] = trial.in_words()
     return run
 
 

@@ -1,7 +1,7 @@
 """Training with a terminal: the lines printed before, during and after a run."""
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 
 from rich.console import Console
@@ -31,10 +31,12 @@ def train(
     about: Json,
     console: Console,
     own: Sequence[Watcher] = (),
+    changing: Collection[str] = (),
 ) -> Outcome:
     """Start the run of a folder, or resume it, and train it to its end or until it is stopped.
 
-    `own` are watchers besides the terminal and TensorBoard. A finished run that has no score, since
+    `own` are watchers besides the terminal and TensorBoard. `changing` names the knobs that a
+    resumed run is to change. A finished run that has no score, since
     its scoring was interrupted, is left as it is: the caller scores what was trained.
     """
     own = watchers.checked(own)  # before anything is written
@@ -43,7 +45,7 @@ def train(
         say(console, f"{maker.config.env} is trained, but has no score yet: {folder}")
         return Outcome(folder, None)
     _announce_collectors(maker.config, console)
-    run = open_run(maker, folder, about, lambda: say(console, COMPILING))
+    run = open_run(maker, folder, about, lambda: say(console, COMPILING), changing)
     with closing(run):
         if resumed:
             _introduce_resumed(run, console)
@@ -105,6 +107,8 @@ def _introduce_new(run: Run, maker: EnvMaker, about: Json, console: Console) -> 
     where = " in a file" if config.replay_on_disk else ""
     disk = files.size(run.parts.disk_bytes())
     say(console, f"{needed}{where}, checkpoints {disk} on the disk")
+    for note in run.notes:
+        say(console, f"note: {note}")
     for advice in [] if console.quiet else doctor.glance(maker):
         say(console, f"note: {advice}; t3d doctor {shlex.quote(config.env)} says more")
     for part in (config.env, config.agent, config.body):

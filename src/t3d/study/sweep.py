@@ -108,9 +108,9 @@ def _check_same(run: SweepRun, existing: Config, spec: Spec) -> None:
     """Refuse a folder of another config. More steps, and what we chose ourselves, may differ."""
     for name, wanted in vars(run.config).items():
         value = getattr(existing, name)
-        ours = (name == "threads" and name not in spec.knobs) or (name, wanted) == (
-            "engine",
-            "auto",
+        ours = (name == "threads" and name not in spec.knobs) or (name, wanted) in (
+            ("engine", "auto"),
+            ("remake_envs", False),
         )
         if value != wanted and not ours and not (name == "steps" and value < wanted):
             what = f"{name} is {value!r} there and {wanted!r} here"

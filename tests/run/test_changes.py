@@ -1,0 +1,160 @@
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import t3d
+from helpers import broken_envs
+from helpers.runs import TINY, resumed, same_bits, trained
+from t3d.cli.main import main
+from t3d.config import FIXED, FREE, knob_types, knobs_of
+from t3d.run.folder import RunFolder
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of 30 steps, which are to be 60. Copy it before you change it."""
+    run = trained(tmp_path_factory.mktemp("stopped") / "run", steps=30)
+    edit(run, steps=60)
+    return run
+
+
+def edit(run: Path, **knobs: Any) -> None:
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps(config | knobs))
+
+
+def test_the_knobs_that_may_change_and_may_not_are_knobs_of_theirs() -> None:
+    assert knob_types.keys() >= FREE | FIXED
+    assert not FREE & FIXED
+    assert knobs_of("machine", "records") | {"steps"} >= FREE
+    assert not knobs_of("machine", "records") & FIXED
+
+
+def test_an_edited_config_is_refused_and_the_message_says_how_to_change_it(
+    tmp_path: Path, stopped: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = shutil.copytree(stopped, tmp_path / "run")
+    edit(run, exploration_noise=[0.3])
+    assert main(["resume", str(run)]) == 2
+    err = capsys.readouterr().err
+    what = "exploration_noise was 0.1 at step 30, is 0.3"
+    command = f"t3d resume {run} --set exploration_noise=0.3"
+    assert f"{run / 'config.json'} was edited: {what}; put it back, or" in err
+    assert err.endswith(f"change it on purpose: {command}\n")
+    assert t3d.inspect(run)["step"] == 30
+
+    assert main([*command.split()[1:], "--no-video"]) == 0
+    assert "note: exploration_noise was 0.1, is 0.3: from here on not" in capsys.readouterr().out
+    assert main(["inspect", str(run)]) == 0
+    said = "not bit-exact: at step 30 exploration_noise was 0.1, is 0.3\n"
+    assert said in capsys.readouterr().out
+
+
+def test_what_a_run_keeps_cannot_change(
+    tmp_path: Path, stopped: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = shutil.copytree(stopped, tmp_path / "run")
+    what = "seed was 0 at step 30, is 5, but a run keeps its seed"
+    assert main(["resume", str(run), "--set", "seed=5"]) == 2
+    assert f"{what}: train a new run" in capsys.readouterr().err
+    edit(run, seed=5)
+    with pytest.raises(t3d.BadInput, match=f"{what}: put it back in .*config.json, or train"):
+        t3d.resume(run, quiet=True)
+    edit(run, seed=0)
+    for checkpoint in RunFolder(run).all_checkpoints():
+        shutil.rmtree(checkpoint)
+    with pytest.raises(t3d.BadInput, match="hidden was 8,8, is 4, but a run keeps its hidden"):
+        t3d.resume(run, quiet=True, hidden=4)
+    with pytest.raises(t3d.BadInput, match="unknown knob 'lerning_rate'; did you mean"):
+        t3d.resume(run, quiet=True, lerning_rate=4)
+
+
+def test_a_knob_that_is_changed_on_purpose_changes_the_run_from_there_on(
+    tmp_path: Path, stopped: Path
+) -> None:
+    run = shutil.copytree(stopped, tmp_path / "run")
+    before = shutil.copytree(stopped, tmp_path / "before")
+    resumed(before)
+    assert t3d.inspect(before)["bit_exact"]
+    t3d.resume(run, quiet=True, learning_rate=0.01, threads=2)
+    assert t3d.inspect(run)["not_bit_exact"] == ["at step 30 learning_rate was 0.0003, is 0.01"]
+    assert (RunFolder(run).config().learning_rate, RunFolder(run).config().threads) == (0.01, 2)
+    assert not same_bits(run, before)
+    resumed(run, steps=90)  # the change counts once
+    assert len(t3d.inspect(run)["not_bit_exact"]) == 1
+
+
+def test_a_run_without_a_checkpoint_begins_with_the_changed_knob(tmp_path: Path) -> None:
+    run = trained(tmp_path / "run")
+    for checkpoint in RunFolder(run).all_checkpoints():
+        shutil.rmtree(checkpoint)
+    assert resumed(run, tau=0.1) == []
+    assert same_bits(run, trained(tmp_path / "uninterrupted", tau=0.1))
+    assert t3d.inspect(run)["bit_exact"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "knobs", "extra"),
+    [
+        (45, {}, "no evaluation and no training record"),
+        (40, {}, "no evaluation"),
+        (45, {"eval_every": 15}, "no training record"),
+        (30, {"eval_every": 0}, "no evaluation"),
+        (30, {}, None),
+        (32, {"num_envs": 4}, None),  # the first step beyond 30
+        (36, {"num_envs": 4}, "no evaluation and no training record"),
+    ],
+)
+def test_an_extended_run_says_what_it_has_at_its_old_end(
+    tmp_path: Path, steps: int, knobs: dict[str, Any], extra: str | None
+) -> None:
+    run = trained(tmp_path / "run", steps=steps, **knobs)
+    notes = resumed(run, steps=60)
+    said = [f"at step {steps} steps was {steps}, is 60: a run of so many has {extra} here"]
+    facts = t3d.inspect(run)
+    assert facts["not_bit_exact"] == (said if extra else [])
+    assert len(notes) == bool(extra)
+    same = facts["digest"] == t3d.inspect(trained(tmp_path / "long", **knobs))["digest"]
+    assert same is (extra is None)
+
+
+def test_a_run_that_is_to_end_where_it_is_already_is_another(tmp_path: Path) -> None:
+    class Stops(t3d.Watcher):
+        def on_step(self, step: int) -> str | None:
+            return "enough" if step == 45 else None
+
+    t3d.train(run=tmp_path / "run", quiet=True, watchers=[Stops()], **TINY)
+    resumed(tmp_path / "run", steps=45)
+    (said,) = t3d.inspect(tmp_path / "run")["not_bit_exact"]
+    assert said == "at step 45 steps was 60, is 45: it has played as many already"
+
+
+def test_a_run_remakes_environments_that_carry_state_over_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    env, run = broken_envs.RemembersInReward, tmp_path / "run"
+    t3d.train(env, run=run, **TINY)
+    note = "note: the environment carries state from one episode to the next: every episode gets"
+    assert note in capsys.readouterr().out
+    assert RunFolder(run).config().remake_envs
+    resumed(run, env, steps=90)
+    facts = t3d.inspect(run)
+    assert facts["bit_exact"]
+    played = "the current and the last episode of each environment were played again at step 60"
+    assert facts["checked"] == [
+        "a random episode was the same only in new environments",
+        f"{played}: the same",
+    ]
+    assert main(["inspect", str(run)]) == 0
+    assert "bit-exact, as far as it was checked: a random epi" in capsys.readouterr().out
+
+
+def test_a_run_on_an_environment_that_is_not_deterministic_is_not_called_exact(
+    tmp_path: Path,
+) -> None:
+    t3d.train(broken_envs.Lottery, run=tmp_path / "run", quiet=True, **TINY)
+    (said,) = t3d.inspect(tmp_path / "run")["not_bit_exact"]
+    assert said.startswith("the environment is not deterministic: the same seed and actions")
