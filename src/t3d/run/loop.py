@@ -21,6 +21,7 @@ from t3d.base.errors import (
 from t3d.base.text import blame
 from t3d.learn.agent import Agent
 from t3d.learn.engines import own_code
+from t3d.play.collecting import evaluation_events
 from t3d.play.envs import EnvMaker
 from t3d.run import health
 from t3d.run.build import build
@@ -195,8 +196,11 @@ class Run:
 
         An evaluation that `stop` interrupts does not count; a resumed run repeats it.
         """
-        agent, progress = self.agent, self.progress
-        score = self.collector.evaluate(agent.select_action, self.parts.evaluation_env, stop)
+        agent, progress, env = self.agent, self.progress, self.parts.evaluation_env
+        try:
+            score = self.collector.evaluate(agent.select_action, env, stop)
+        finally:
+            self.journal.write_events(evaluation_events(env))
         if stop():
             return
         # The critic's value of the first states, and the discounted return from there.

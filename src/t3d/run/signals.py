@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from t3d.play.surroundings import hold_signals, let_go_of_signals
+
 
 def never() -> bool:
     """The `stop` of a run that nothing stops."""
@@ -33,6 +35,7 @@ class StopSignal:
         usual = {number: signal.getsignal(number) for number in numbers}
 
         def restore() -> None:
+            let_go_of_signals()
             for number in numbers:
                 signal.signal(number, usual[number])
 
@@ -41,8 +44,7 @@ class StopSignal:
             restore()
             self._on_signal()
 
-        for number in numbers:
-            signal.signal(number, remember)
+        hold_signals(dict.fromkeys(numbers, remember))  # an environment may set its own
         try:
             yield self
         finally:

@@ -10,6 +10,7 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.table import Table
 
+from t3d.play.envs import env_role
 from t3d.run.loop import Run
 from t3d.run.records import (
     CollectorChange,
@@ -164,8 +165,9 @@ def _sentence(record: Record) -> str:
         case HealthWarning():
             return f"step {record.step:,}, warning: {record.text}"
         case Restart():
-            lost = f"the process of environment {record.env} {record.why}"
-            return f"step {record.step:,}: {lost}; restarted, with a new episode"
+            episode = "its episode again" if record.env is None else "a new episode"
+            lost = f"the process of {env_role(record.env)} {record.why}"
+            return f"step {record.step:,}: {lost}; restarted, with {episode}"
         case CollectorChange():
             return f"step {record.step:,}: {record.text}"
         case Stop():
