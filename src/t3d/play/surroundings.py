@@ -22,6 +22,7 @@ _SIGNALS = [
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGXCPU")
     if hasattr(signal, name)
 ]
+_RECURSION = 1000  # Python's usual limit; a higher one does no harm
 _held: dict[int, Any] = {}  # the handlers that no environment may change
 
 Settings = dict[str, Any]
@@ -53,11 +54,14 @@ def settings() -> Settings:
         folder = os.getcwd()
     except FileNotFoundError:
         folder = "one that was removed"
-    torch = sys.modules.get("torch")
-    if torch is None:  # as in a worker: it takes long to import
-        return {"the working directory": folder}
-    return {
+    python: Settings = {
         "the working directory": folder,
+        "Python's recursion limit": min(sys.getrecursionlimit(), _RECURSION),
+    }
+    torch = sys.modules.get("torch")
+    if torch is None:  # it takes long to import: not for an environment
+        return python
+    return python | {
         "PyTorch's default dtype": torch.get_default_dtype(),
         "PyTorch's default device": torch.get_default_device(),
         "PyTorch's grad mode": torch.is_grad_enabled(),
@@ -78,6 +82,8 @@ def _set_back(name: str, value: Any) -> None:
     if name == "the working directory":
         with suppress(OSError):
             os.chdir(value)
+    elif name == "Python's recursion limit":
+        sys.setrecursionlimit(value)
     elif torch is not None:
         setters: dict[str, Callable[[Any], Any]] = {
             "PyTorch's default dtype": torch.set_default_dtype,
@@ -93,8 +99,8 @@ def _set_back(name: str, value: Any) -> None:
 @contextmanager
 def undone() -> Iterator[None]:
     """Around a call into an environment: what it does not need to change for itself is undone."""
-    handlers = {number: getsignal(number) for number in _SIGNALS}
-    recursion, floating_point = sys.getrecursionlimit(), np.geterr()
+    handlers = {number: getsignal(number) for number in _SIGNALS if number not in _held}
+    floating_point = np.geterr()
     streams = sys.stdout, sys.stderr
     torch = sys.modules.get("torch")
     if torch is not None:
@@ -103,8 +109,6 @@ def undone() -> Iterator[None]:
         yield
     finally:
         sys.stdout, sys.stderr = streams
-        if sys.getrecursionlimit() < recursion:
-            sys.setrecursionlimit(recursion)
         np.seterr(**floating_point)
         if torch is not None:
             if torch.get_num_threads() != threads:
