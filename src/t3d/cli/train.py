@@ -132,6 +132,7 @@ def _train_seeds(seeds: int, preset: str, config: Config, out: str | None) -> in
 def end_training(outcome: "Outcome", console: "Console", video: bool) -> int:
     """Score the best agent, write the run's pictures, and say what to type next."""
     from t3d.run.finish import finish
+    from t3d.run.signals import exit_code
     from t3d.show import progress
     from t3d.show.pictures import pictures
 
@@ -143,11 +144,11 @@ def end_training(outcome: "Outcome", console: "Console", video: bool) -> int:
     tell(progress.SCORING)
     try:
         finished = finish(folder, pictures(video, notice=tell))
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         if folder.score() is None:
             what = "Training is finished and saved; scoring was interrupted."
             tell(f"{what} To score the agent: {resume}")
-        return 130
+        return exit_code(interrupt)
     progress.conclude(folder, finished, console)
     _say_what_next(folder, console)
     return 0

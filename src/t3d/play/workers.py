@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.shared_memory import SharedMemory
 from multiprocessing.util import Finalize
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from t3d.base import signals
 from t3d.base.errors import BadInput, BrokenEnvironment, T3DError
 from t3d.base.numbers import Array
 from t3d.base.observation import Layout
@@ -65,7 +67,10 @@ class Workers:
             name=f"env-{index}",
             daemon=True,
         )
-        process.start()
+        with signals.held():
+            resource_tracker.ensure_running()  # it would die of them, and be missed
+        with signals.held():
+            process.start()
         theirs.close()
         self.processes[index], self._pipes[index] = process, mine
 
@@ -254,10 +259,9 @@ def _ending(code: int | None) -> str:
 
 def _serve(pipe: Connection, maker: EnvMaker, index: int) -> None:
     """A worker process: make an environment, and follow the pipe's commands until it ends."""
-    # Ctrl-C reaches the whole terminal group, and a batch system signals every process; the
-    # trainer alone decides what to do, and ends this process when it has saved.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    # Ctrl-C and a closed terminal reach the whole group, and a batch system signals every process;
+    # the trainer alone decides what to do, and ends this process when it has saved.
+    signals.ignore()
 
     def reply(kind: str, answer: Any) -> None:
         with suppress(OSError):  # the trainer is gone, which the next recv() will notice
