@@ -10,6 +10,8 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppres
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
+from t3d.base.output import Output
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -49,20 +51,17 @@ def own_stdout() -> Iterator[TextIO]:
             return
         usual.flush()
         copy = os.dup(ours)
-        mode = {"encoding": usual.encoding, "errors": usual.errors}
-        with open(os.dup(copy), "w", buffering=1, **mode) as file:  # type: ignore[call-overload]
-            os.dup2(theirs, ours)
-            try:
-                yield file
-            finally:
-                with suppress(
-                    AttributeError, OSError, TypeError
-                ):  # what C code has not written yet
-                    ctypes.CDLL(None).fflush(None)
-                with suppress(OSError):
-                    file.flush()
-                os.dup2(copy, ours)
-                os.close(copy)
+        file = os.fdopen(os.dup(ours), "w", 1, usual.encoding, usual.errors)
+        os.dup2(theirs, ours)
+        try:
+            yield cast(TextIO, Output(file))
+        finally:
+            with suppress(AttributeError, OSError, TypeError):  # what C code has not written yet
+                ctypes.CDLL(None).fflush(None)
+            with suppress(OSError):
+                file.close()
+            os.dup2(copy, ours)
+            os.close(copy)
 
 
 def t3d() -> str:

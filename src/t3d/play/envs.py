@@ -214,7 +214,7 @@ class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
             action = np.clip(action, self.low, self.high)
         try:
             answer = self.env.step(action)
-            surroundings.set_signals_again()
+            surroundings.set_handlers_again()
         except (Exception, SystemExit) as error:
             raise self._broken(f"step() raised {blame(error)}") from error
         if not isinstance(answer, tuple) or len(answer) != 5:

@@ -14,17 +14,15 @@ from typing import Any
 
 import numpy as np
 
+from t3d.base import signals
 from t3d.base.errors import BadInput, BrokenEnvironment, T3DError
 from t3d.base.numbers import Array
 from t3d.base.observation import Layout
 from t3d.play.envs import EnvMaker, GuardedEnv, Spaces, blame, env_role, time_limit
-from t3d.play.surroundings import hold_signals
+from t3d.play.surroundings import HANDLERS
 
 LOOK_EVERY = 0.5  # seconds after which trainer and worker look whether the other is alive
 _CLOSE_LIMIT = 5.0  # seconds that a worker has to close its environment when the trainer is gone
-
-# For the trainer: it saves, and then ends its workers.
-_NOT_FOR_WORKERS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGXCPU")
 
 
 class Row:
@@ -72,10 +70,10 @@ def _end_with_the_trainer(by_main_thread: bool) -> None:
 
 def serve(pipe: Connection, maker: EnvMaker, index: int | None, by_main_thread: bool) -> None:
     """A worker process: make an environment, and follow the pipe's commands until it ends."""
-    # Ctrl-C reaches the whole terminal group, and a batch system signals every process; the
-    # trainer alone decides what to do, and ends this process when it has saved.
-    ignored = [getattr(signal, name) for name in _NOT_FOR_WORKERS if hasattr(signal, name)]
-    hold_signals(dict.fromkeys(ignored, signal.SIG_IGN))
+    # Ctrl-C and a closed terminal reach the whole group, and a batch system signals every process;
+    # the trainer alone decides what to do, and ends this process when it has saved.
+    signals.ignore()
+    HANDLERS.update(dict.fromkeys(signals.STOP_SIGNALS, signal.SIG_IGN.value))
     _end_with_the_trainer(by_main_thread)
 
     def reply(kind: str, answer: Any) -> None:

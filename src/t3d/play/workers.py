@@ -7,11 +7,13 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.util import Finalize
 from pickle import PicklingError
 from typing import Any
 
+from t3d.base import signals
 from t3d.base.errors import BadInput, BrokenEnvironment, T3DError
 from t3d.base.numbers import Array
 from t3d.play.envs import Answer, EnvMaker, Spaces, env_role
@@ -67,7 +69,10 @@ class Workers:
             daemon=True,
         )
         try:
-            process.start()
+            with signals.held():
+                resource_tracker.ensure_running()  # it would die of them, and be missed
+            with signals.held():
+                process.start()
         except (PicklingError, AttributeError, TypeError) as error:
             what = f"environment {self._maker.name!r} cannot be sent to a process of its own"
             advice = "define it at the top of a module, or use --env-backend inline"

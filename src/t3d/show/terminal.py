@@ -1,7 +1,5 @@
 """A run on the terminal: a live table, or plain lines where there is no terminal."""
 
-import os
-import sys
 import time
 from collections import deque
 
@@ -29,16 +27,17 @@ _PLAIN_EVERY = 10.0  # seconds between plain lines, evaluations aside
 
 
 class PatientConsole(Console):
-    """A console whose reader may leave, as `head` does, without ending the run."""
+    """A console whose reader may leave, as `head` does. For all else, see base/output.py."""
 
     def on_broken_pipe(self) -> None:
         """Continue in silence."""
         self.quiet = True
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class TerminalWatcher(Watcher):
     """Shows progress with the time left, speed, returns, losses and mean Q."""
+
+    optional = True
 
     def __init__(self, console: Console) -> None:
         self._console = console
