@@ -24,7 +24,7 @@ _RECURSION = 1000  # Python's usual limit; a higher one does no harm
 HANDLERS: dict[int, Any] = {}  # by signal: those that no environment may change
 
 Settings = dict[str, Any]
-ADVICE = "leave it as it is, or use --env-backend processes"
+ADVICE = "leave that as it is, or use --env-backend processes"
 
 
 def set_handler(number: int, handler: Any) -> None:
