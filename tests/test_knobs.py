@@ -6,7 +6,6 @@ import multiprocessing
 from collections.abc import Callable
 from contextlib import closing
 from functools import cache
-from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -195,17 +194,11 @@ def test_ray_gets_its_address_and_the_cpus_of_each_collector(
 def test_env_backend_moves_the_environments_and_keeps_the_numbers() -> None:
     config = Config(**SMALL, num_envs=2, env_backend="processes")
     with closing(Run.start(EnvMaker("Pendulum-v1", config))) as run:
-        assert len(multiprocessing.active_children()) == 2
+        assert len(multiprocessing.active_children()) == 3  # one of them evaluates
         assert isinstance(run.collector, Collector)
-        workers = run.collector.environments.vector
-        assert isinstance(workers, Workers)
-        shared = workers.shared_memory
-        assert shared is not None
-        SharedMemory(shared).close()  # is there
+        assert isinstance(run.collector.environments.vector, Workers)
         assert numbers_after_all_steps(run) == numbers(num_envs=2)
     assert multiprocessing.active_children() == []
-    with pytest.raises(FileNotFoundError):
-        SharedMemory(shared)
 
 
 def test_env_deadline_and_env_restarts_end_an_environment_that_hangs() -> None:

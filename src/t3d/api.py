@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
+from t3d.base import output
 from t3d.config import Config
 from t3d.learn.agent import Agent
 from t3d.learn.engines import AgentSource, by_name
@@ -25,6 +26,7 @@ from t3d.show.pictures import pictures
 from t3d.show.terminal import PatientConsole
 
 
+@output.guarded(essential=False)
 def train(
     env: EnvSource | None = None,
     *,
@@ -53,6 +55,7 @@ def train(
     return _finished(outcome, maker, console, video)
 
 
+@output.guarded(essential=False)
 def resume(
     run: str | Path,
     *,

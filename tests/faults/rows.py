@@ -34,6 +34,7 @@ from safetensors.numpy import load_file
 import t3d
 from faults.common import LONGER, Case, Row, command, in_session, process, trained
 from faults.rows_exact import exact
+from faults.rows_surroundings import surroundings
 from helpers import broken_envs
 from helpers.memories import filled_memory
 from helpers.runs import TINY
@@ -708,4 +709,5 @@ ROWS = {
     "R11": Row("Ctrl-C and SIGTERM", 50, 2, signals),
     "R12": Row("two trainers, one folder", 5, 1, two_trainers),
     "R13": Row("memories, extensions, edited configs: exact, or said not to be", 60, 6, exact),
+    "R14": Row("environments that crash, hang, fork, print or change things", 90, 15, surroundings),
 }

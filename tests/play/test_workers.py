@@ -3,8 +3,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from helpers.broken_envs import Calm
 from t3d import Config, T3DError
-from t3d.base.errors import BrokenEnvironment
+from t3d.base.errors import BadInput, BrokenEnvironment
 from t3d.play.envs import EnvMaker
 from t3d.play.vector import Environments
 from t3d.play.workers import Workers
@@ -46,3 +47,9 @@ def test_a_process_that_cannot_be_restarted_is_a_broken_environment(
             environments.step(np.zeros((1, 2), np.float32))
     finally:
         environments.close()
+
+
+def test_an_environment_that_cannot_be_sent_to_a_process_is_refused() -> None:
+    maker = EnvMaker(lambda: Calm(), Config(env_backend="processes"))
+    with pytest.raises(BadInput, match="cannot be sent to a process of its own: "):
+        Workers(maker, [0])

@@ -1,4 +1,6 @@
 import os
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -44,3 +46,22 @@ def test_a_folder_keeps_its_id(tmp_path: Path) -> None:
         assert len(first) == 32
     with alone(tmp_path / "." / "..") as other, alone(tmp_path) as again:
         assert again == first != other
+
+
+def test_a_copy_of_the_folder_made_by_the_trainer_does_not_free_its_lock_for_long(
+    tmp_path: Path,
+) -> None:
+    folder = RunFolder(tmp_path)
+    lock = Lock(folder)
+    try:
+        (tmp_path / "lock").read_bytes()  # closes the file, which drops a lock of this process
+        lock.renew()
+        asked = "from t3d.run.lock import *; print(is_locked(RunFolder('.')))"
+        answer = subprocess.run(
+            [sys.executable, "-c", asked], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        assert answer.stdout == "True\n"
+    finally:
+        lock.release()
+    lock.renew()
+    assert not is_locked(folder)

@@ -7,11 +7,13 @@ import sys
 from collections.abc import Callable
 
 from t3d import __version__
+from t3d.base import output
 from t3d.base.errors import T3DError
 from t3d.base.text import did_you_mean
 from t3d.cli import pages, runs, studies, train
 from t3d.cli.help import row
-from t3d.cli.options import UsageError
+from t3d.cli.options import UsageError, wants_help
+from t3d.run.signals import exit_code, raised
 
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "train": train.train,
@@ -29,21 +31,28 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "sweep": studies.sweep,
     "tune": studies.tune,
 }
+# What these print only shows a run, which goes on if it cannot be printed. The output of the others
+# is their result.
+_TRAINING = ("train", "resume", "sweep", "tune")
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns the exit code: 2 for an error, 128 + n for signal n."""
     words = sys.argv[1:] if arguments is None else arguments
-    try:
-        return _dispatch(words)
-    except T3DError as error:
-        print(f"t3d: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:  # the reader of our output, such as `head`, has left
-        sys.stdout = None
-        return 0
+    output.open_missing()
+    shows_a_run = words[:1] and words[0] in _TRAINING and not wants_help(words)
+    with output.guarded(essential=not shows_a_run), raised():
+        try:
+            code = _dispatch(words)
+            sys.stdout.flush()
+            return code
+        except T3DError as error:
+            output.complain(f"{error}")
+            return 2
+        except KeyboardInterrupt as interrupt:
+            return exit_code(interrupt)
+        except BrokenPipeError:  # the reader of our output, such as `head`, has left
+            return 0
 
 
 def _dispatch(words: list[str]) -> int:

@@ -103,7 +103,7 @@ def wants_help(words: Sequence[str]) -> bool:
 
 def show(text: str) -> NoReturn:
     """Print a help page; nothing else is done then."""
-    print(text)
+    print(text, flush=True)
     raise SystemExit(0)
 
 

@@ -59,7 +59,8 @@ def evaluate(words: list[str]) -> int:
     typed = parse(Command("eval", f"{evaluate.__doc__}", RUN, {"options": options}), words)
     from t3d.api import evaluate as play
 
-    score = play(typed.run, episodes=typed.episodes, seed=typed.seed, which=typed.agent)
+    with say.own_stdout():
+        score = play(typed.run, episodes=typed.episodes, seed=typed.seed, which=typed.agent)
     if typed.json:
         facts = {"mean": score.mean, "std": score.std, "returns": score.returns}
         print(json.dumps(facts | {"lengths": score.lengths}))
@@ -85,7 +86,8 @@ def record(words: list[str]) -> int:
 
     folder = RunFolder.open(typed.run)
     out = Path(typed.out or folder.path / "episode")
-    files, total = record_video(folder, out, typed.seed, typed.agent)
+    with say.own_stdout():
+        files, total = record_video(folder, out, typed.seed, typed.agent)
     print(f"return {total:,.2f}")
     print(*files, sep="\n")
     return 0

@@ -1,21 +1,67 @@
 """Shared by the commands: the terminal, and how the user types `t3d`."""
 
+import ctypes
 import os
 import shlex
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TextIO, cast
+
+from t3d.base.output import Output
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
-def console() -> "Console":
-    """The terminal; a run outlives a reader that leaves, as `head` does."""
+def console(file: TextIO | None = None) -> "Console":
+    """The terminal, or a file; a run outlives a reader that leaves, as `head` does."""
     from t3d.show.terminal import PatientConsole
 
-    return PatientConsole()
+    return PatientConsole(file=file)
+
+
+class _Lent:
+    """A stream for an environment, which cannot close it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def close(self) -> None:
+        """The stream is not the environment's."""
+
+
+@contextmanager
+def own_stdout() -> Iterator[TextIO]:
+    """While environments play, keep stdout for T3D; gives a file that writes there.
+
+    What environments print, from Python or from C, goes to stderr, and they can close neither.
+    """
+    usual, errors = sys.stdout, cast(TextIO, _Lent(sys.stderr))
+    with redirect_stdout(errors), redirect_stderr(errors):
+        try:
+            ours, theirs = usual.fileno(), sys.stderr.fileno()
+        except (OSError, ValueError):  # no file of the system, but one of a program that calls us
+            yield usual
+            return
+        usual.flush()
+        copy = os.dup(ours)
+        file = os.fdopen(os.dup(ours), "w", 1, usual.encoding, usual.errors)
+        os.dup2(theirs, ours)
+        try:
+            yield cast(TextIO, Output(file))
+        finally:
+            with suppress(AttributeError, OSError, TypeError):  # what C code has not written yet
+                ctypes.CDLL(None).fflush(None)
+            with suppress(OSError):
+                file.close()
+            os.dup2(copy, ours)
+            os.close(copy)
 
 
 def t3d() -> str:

@@ -43,12 +43,14 @@ def train(words: list[str]) -> int:
     from t3d.run.session import about
     from t3d.show import progress
 
-    console, config = say.console(), typed.config
+    config = typed.config
     folder = RunFolder(typed.options.run or RunFolder.free_path(config.env, config.seed))
     folder.require_free()
     maker = EnvMaker(config.env, config)
-    outcome = progress.train(maker, folder, about(typed.preset), console)
-    return end_training(outcome, console, video=typed.options.video)
+    with say.own_stdout() as stdout:
+        console = say.console(stdout)
+        outcome = progress.train(maker, folder, about(typed.preset), console)
+        return end_training(outcome, console, video=typed.options.video)
 
 
 def resume(words: list[str]) -> int:
@@ -71,15 +73,16 @@ def resume(words: list[str]) -> int:
     from t3d.run.folder import RunFolder
     from t3d.show import progress
 
-    console = say.console()
     folder = RunFolder.open(typed.run)
     own = {name: getattr(typed, name) for name in ("steps", "ray", "threads")}
     changes = dict(knob_values(each) for each in typed.set)
     changes |= {name: value for name, value in own.items() if value is not None}
     config = Config.from_dict(vars(folder.config()) | changes)
-    maker = EnvMaker(config.env, config)
-    outcome = progress.train(maker, folder, {}, console, changing=changes.keys())
-    return end_training(outcome, console, video=typed.video)
+    with say.own_stdout() as stdout:
+        console = say.console(stdout)
+        maker = EnvMaker(config.env, config)
+        outcome = progress.train(maker, folder, {}, console, changing=changes.keys())
+        return end_training(outcome, console, video=typed.video)
 
 
 def doctor(words: list[str]) -> int:
@@ -89,7 +92,8 @@ def doctor(words: list[str]) -> int:
     from t3d.play.envs import EnvMaker
     from t3d.run.doctor import examine
 
-    diagnosis = examine(EnvMaker(typed.config.env, typed.config))
+    with say.own_stdout():
+        diagnosis = examine(EnvMaker(typed.config.env, typed.config))
     knobs = [word for word in words if word != "--json"] or [typed.config.env]
     flags = [flag(knob, value) for knob, value in diagnosis.flags.items()]
     command = " ".join(["t3d train", *map(shlex.quote, knobs), *flags])
@@ -141,6 +145,7 @@ def _train_seeds(seeds: int, preset: str, config: Config, out: str | None) -> in
 def end_training(outcome: "Outcome", console: "Console", video: bool) -> int:
     """Score the best agent, write the run's pictures, and say what to type next."""
     from t3d.run.finish import finish
+    from t3d.run.signals import exit_code
     from t3d.show import progress
     from t3d.show.pictures import pictures
 
@@ -152,11 +157,11 @@ def end_training(outcome: "Outcome", console: "Console", video: bool) -> int:
     tell(progress.SCORING)
     try:
         finished = finish(folder, pictures(video, notice=tell))
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         if folder.score() is None:
             what = "Training is finished and saved; scoring was interrupted."
             tell(f"{what} To score the agent: {resume}")
-        return 130
+        return exit_code(interrupt)
     progress.conclude(folder, finished, console)
     _say_what_next(folder, console)
     return 0

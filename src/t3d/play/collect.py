@@ -9,9 +9,15 @@ import numpy as np
 from t3d.base.numbers import Array
 from t3d.base.randomness import generator_state, set_generator_state
 from t3d.config import Config
-from t3d.play.collecting import Episode, Event, Meanwhile, Memory, Transition
-from t3d.play.envs import GuardedEnv
-from t3d.play.evaluate import Policy, Score, evaluate
+from t3d.play.collecting import (
+    Episode,
+    Event,
+    Meanwhile,
+    Memory,
+    Transition,
+    restart_event,
+)
+from t3d.play.evaluate import EvaluationEnv, Policy, Score, evaluate
 from t3d.play.explore import Exploration
 from t3d.play.vector import Environments
 
@@ -59,8 +65,7 @@ class Collector:
         events = []
         for index, why in self.environments.vector.take_restarts():
             env, episode = self.environments.first + index, int(self.environments.episode[index])
-            text = f"the process of environment {env} {why} and was restarted"
-            events.append(Event("restart", {"env": env, "episode": episode, "why": why}, text))
+            events.append(restart_event(env, why, episode=episode))
         return events
 
     def measures(self) -> dict[str, float]:
@@ -110,7 +115,7 @@ class Collector:
         """Count from 0 again in environments that are in a new episode."""
         self.length[envs], self.total[envs], self.exploration.drift[envs] = 0, 0, 0
 
-    def evaluate(self, policy: Policy, env: GuardedEnv, stop: Callable[[], bool]) -> Score:
+    def evaluate(self, policy: Policy, env: EvaluationEnv, stop: Callable[[], bool]) -> Score:
         """Play the config's evaluation episodes in `env`; see Collecting."""
         seed, discount = self.config.seed, self.config.discount
         episodes = range(self.config.eval_episodes)

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple, Protocol
 from numpy.typing import ArrayLike
 
 from t3d.base.numbers import Array
-from t3d.play.envs import GuardedEnv
-from t3d.play.evaluate import Policy, Score
+from t3d.play.envs import env_role
+from t3d.play.evaluate import EvaluationEnv, Policy, Score
+from t3d.play.workers import WorkerEnv
 
 Meanwhile = Callable[[], AbstractContextManager[None]]
 
@@ -69,6 +70,19 @@ class Event(NamedTuple):
     text: str
 
 
+def restart_event(env: int | None, why: str, **facts: Any) -> Event:
+    """The process of an environment was lost and restarted; `env` is None for evaluation."""
+    text = f"the process of {env_role(env)} {why} and was restarted"
+    number = {} if env is None else {"env": env}
+    return Event("restart", number | facts | {"why": why}, text)
+
+
+def evaluation_events(env: EvaluationEnv) -> list[Event]:
+    """What happened in evaluations since the last call."""
+    restarts = env.take_restarts() if isinstance(env, WorkerEnv) else []
+    return [restart_event(None, why) for why in restarts]
+
+
 class Collecting(Protocol):
     """Whoever plays the environments of a run: a Collector, or Collectors on Ray."""
 
@@ -101,7 +115,7 @@ class Collecting(Protocol):
     def measures(self) -> dict[str, float]:
         """Measurements of playing since the last call, for metrics.jsonl."""
 
-    def evaluate(self, policy: Policy, env: GuardedEnv, stop: Callable[[], bool]) -> Score:
+    def evaluate(self, policy: Policy, env: EvaluationEnv, stop: Callable[[], bool]) -> Score:
         """Play the config's evaluation episodes without noise, in `env` if not elsewhere.
 
         Once `stop` says so, it breaks off and returns the episodes that are finished.

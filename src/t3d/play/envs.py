@@ -20,6 +20,7 @@ from t3d.base.observation import Layout
 from t3d.base.text import blame as blame
 from t3d.base.text import did_you_mean, one_line
 from t3d.config import Config
+from t3d.play import surroundings
 from t3d.play.observe import Observer
 from t3d.play.pooled import PooledEnv, can_render
 
@@ -27,6 +28,7 @@ from t3d.play.pooled import PooledEnv, can_render
 EnvSource: TypeAlias = str | Callable[[], gym.Env[Any, Any]]
 Answer = tuple[Array, float, bool, bool]  # observation, reward, terminated, truncated
 _LARGEST = float(np.finfo(np.float32).max)
+_CLOSE_LIMIT = 10.0  # seconds that an environment has to close
 _REWARD_AND_ENDS = struct.Struct("<d??")
 
 
@@ -50,6 +52,11 @@ def env_name(source: EnvSource) -> str:
         expected = "an environment's name, or a callable that makes one: lambda: env"
         raise BadInput(f"env is a {type(source).__name__}; expected {expected}")
     return name_of(source)
+
+
+def env_role(index: int | None) -> str:
+    """What an environment is for: training has numbers."""
+    return "the evaluation environment" if index is None else f"environment {index}"
 
 
 def _rendered(env: gym.Env[Any, Any], name: str) -> gym.Env[Any, Any]:
@@ -166,8 +173,10 @@ class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
         index: int | None,
         observer: Observer,
         remake: Callable[[], gym.Env[Any, Any]] | None,
+        usual: surroundings.Settings,
     ) -> None:
         super().__init__(env)
+        self._usual = usual  # of this process, before the environment was made
         self._remake = remake  # gives each episode an environment of its own
         self.name = name
         self.index = index
@@ -181,7 +190,7 @@ class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
         self._step = 0
 
     def _broken(self, what: str) -> BrokenEnvironment:
-        role = "evaluation environment" if self.index is None else f"environment {self.index}"
+        role = env_role(self.index).removeprefix("the ")
         episode = f"episode seed {self._episode_seed}, step {self._step}"
         return BrokenEnvironment(f"{role} ({self.name}), {episode}: {what}")
 
@@ -198,12 +207,17 @@ class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
         first = self._episode_seed is None
         self._episode_seed, self._step = seed, 0
         try:
-            if self._remake and not first:
-                self.env.close()
-                self.env = self._remake()
-            answer = self.env.reset(seed=seed, options=options)
-        except (Exception, SystemExit) as error:
+            with surroundings.undone():
+                if self._remake and not first:
+                    with surroundings.time_limited(_CLOSE_LIMIT):
+                        self.env.close()
+                    self.env = self._remake()
+                answer = self.env.reset(seed=seed, options=options)
+        except (Exception, SystemExit, surroundings.TookTooLong) as error:
             raise self._broken(f"reset() raised {blame(error)}") from error
+        changed = surroundings.changes(self._usual)
+        if changed:
+            raise self._broken(f"it changed {changed[0]}; {surroundings.ADVICE}")
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise self._broken("reset() must return (observation, info)")
         return self._checked(answer[0]), {}
@@ -216,6 +230,7 @@ class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
             action = np.clip(action, self.low, self.high)
         try:
             answer = self.env.step(action)
+            surroundings.set_handlers_again()
         except (Exception, SystemExit) as error:
             raise self._broken(f"step() raised {blame(error)}") from error
         if not isinstance(answer, tuple) or len(answer) != 5:
@@ -250,7 +265,8 @@ class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
 
     def close(self) -> None:
         """End the environment. An error in that does not matter to the run any more."""
-        with suppress(Exception):
+        limited = surroundings.time_limited(_CLOSE_LIMIT)
+        with suppress(Exception, surroundings.TookTooLong), surroundings.undone(), limited:
             self.env.close()
 
 
@@ -269,6 +285,11 @@ class Spaces(NamedTuple):
         return cls(env.layout, as_floats(action.low), as_floats(action.high))
 
 
+def time_limit(env: GuardedEnv) -> int | None:
+    """The steps after which the environment says that it ends an episode."""
+    return env.spec.max_episode_steps if env.spec else None
+
+
 @dataclass(frozen=True)
 class EnvMaker:
     """Makes the environments of a run, here or in another process."""
@@ -281,10 +302,16 @@ class EnvMaker:
         """The name of the environment in run folders and messages."""
         return env_name(self.source)
 
-    def make(self, index: int | None = None, render_mode: str | None = None) -> GuardedEnv:
+    def make(
+        self,
+        index: int | None = None,
+        render_mode: str | None = None,
+        own_process: bool = False,
+    ) -> GuardedEnv:
         """Make one environment, check that T3D can learn from it, and guard what it returns.
 
-        `index` is its number among the training environments; None for evaluation.
+        `index` is its number among the training environments; None for evaluation. In its own
+        process it may change all settings.
         """
         name, config = self.name, self.config
         mode = "rgb_array" if config.pixels else render_mode
@@ -306,11 +333,17 @@ class EnvMaker:
                 env = gym.wrappers.TimeLimit(env, config.max_episode_steps)
             return env
 
-        env = create()
+        usual = {} if own_process else surroundings.settings()
+        with surroundings.undone():
+            env = create()
         try:
             _check_spaces(env, name)
             observer = Observer(env.observation_space, name, config)
+            changed = surroundings.changes(usual)
+            if changed:
+                raise BadInput(f"environment {name!r} changed {changed[0]}; {surroundings.ADVICE}")
         except T3DError:
             env.close()
             raise
-        return GuardedEnv(env, name, index, observer, create if config.remake_envs else None)
+        remake = create if config.remake_envs else None
+        return GuardedEnv(env, name, index, observer, remake, usual)

@@ -8,8 +8,10 @@ import numpy as np
 from t3d.base.errors import BadInput
 from t3d.base.numbers import Array
 from t3d.base.randomness import derived_seed
-from t3d.play.envs import GuardedEnv
+from t3d.play.envs import EnvMaker, GuardedEnv
+from t3d.play.workers import EpisodeLost, WorkerEnv
 
+EvaluationEnv = GuardedEnv | WorkerEnv
 Policy = Callable[[Array], Array]  # states (n, state_dim) -> actions (n, action_dim)
 _ENDLESS = 100_000  # steps after which an episode is taken to have no end
 
@@ -23,6 +25,16 @@ class Score(NamedTuple):
     discounted: list[float]  # the discounted return from there
     cut_off: list[float]  # the weight of what a time limit cut off, 0 where the episode terminated
 
+    def add(
+        self, total: float, length: int, start: Array, discounted: float, cut_off: float
+    ) -> None:
+        """Append an episode."""
+        self.returns.append(total)
+        self.lengths.append(length)
+        self.starts.append(start)
+        self.discounted.append(discounted)
+        self.cut_off.append(cut_off)
+
     @property
     def mean(self) -> float:
         """Mean return."""
@@ -34,9 +46,14 @@ class Score(NamedTuple):
         return float(np.std(self.returns))
 
 
+def evaluation_env(maker: EnvMaker) -> EvaluationEnv:
+    """An environment to evaluate in: where those of training run, in this process or not."""
+    return WorkerEnv(maker) if maker.config.env_backend == "processes" else maker.make()
+
+
 def evaluate(
     policy: Policy,
-    env: GuardedEnv,
+    env: EvaluationEnv,
     episodes: Iterable[int],
     seed: int,
     purpose: Literal["evaluation", "test"] = "evaluation",
@@ -51,22 +68,33 @@ def evaluate(
     """
     score = Score([], [], [], [], [])
     for episode in episodes:
-        state, _ = env.reset(seed=derived_seed(seed, purpose, episode))
-        start, total, discounted, length = state.copy(), 0.0, 0.0, 0
-        terminated = truncated = False
-        while not (terminated or truncated):
+        one = None
+        while one is None:
             if stop():
                 return score
-            if length == _ENDLESS:
-                advice = "set --max-episode-steps"
-                raise BadInput(f"{env.name}: an episode has {length:,} steps and no end; {advice}")
-            state, reward, terminated, truncated, _ = env.step(policy(state[None])[0])
-            total += reward
-            discounted += discount**length * reward
-            length += 1
-        score.returns.append(total)
-        score.lengths.append(length)
-        score.starts.append(start)
-        score.discounted.append(discounted)
-        score.cut_off.append(0.0 if terminated else discount**length)
+            try:
+                one = _play(policy, env, derived_seed(seed, purpose, episode), discount, stop)
+            except EpisodeLost:  # the same seed in its next process: the same episode
+                continue
+        score.add(*one)
     return score
+
+
+def _play(
+    policy: Policy, env: EvaluationEnv, seed: int, discount: float, stop: Callable[[], bool]
+) -> tuple[float, int, Array, float, float] | None:
+    """Play one episode, for Score.add; None if it was stopped."""
+    state, _ = env.reset(seed=seed)
+    start, total, discounted, length = state.copy(), 0.0, 0.0, 0
+    terminated = truncated = False
+    while not (terminated or truncated):
+        if stop():
+            return None
+        if length == _ENDLESS:
+            advice = "set --max-episode-steps"
+            raise BadInput(f"{env.name}: an episode has {length:,} steps and no end; {advice}")
+        state, reward, terminated, truncated, _ = env.step(policy(state[None])[0])
+        total += reward
+        discounted += discount**length * reward
+        length += 1
+    return total, length, start, discounted, 0.0 if terminated else discount**length

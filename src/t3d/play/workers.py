@@ -2,23 +2,23 @@
 
 import multiprocessing
 import signal
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
-from multiprocessing.shared_memory import SharedMemory
 from multiprocessing.util import Finalize
+from pickle import PicklingError
 from typing import Any
 
-import numpy as np
-
+from t3d.base import signals
 from t3d.base.errors import BadInput, BrokenEnvironment, T3DError
 from t3d.base.numbers import Array
-from t3d.base.observation import Layout
-from t3d.play.envs import Answer, EnvMaker, GuardedEnv, Spaces, blame
+from t3d.play.envs import Answer, EnvMaker, Spaces, env_role
+from t3d.play.serving import LOOK_EVERY, Row, serve
 
-_POLL_LIMIT = 1e6  # seconds; a pipe cannot wait for much longer, except for ever
 _START_LIMIT = 300.0  # seconds that a new process has to import and make its environment
 
 
@@ -30,8 +30,8 @@ class Workers:
     else goes through pipes.
     """
 
-    def __init__(self, maker: EnvMaker, indices: range) -> None:
-        """Start environments with these indices, each in a process of its own."""
+    def __init__(self, maker: EnvMaker, indices: Sequence[int | None]) -> None:
+        """Start environments with these indices (None: for evaluation), each in its own process."""
         self._maker, self._indices = maker, indices
         self._deadline = maker.config.env_deadline or float("inf")
         self._max_restarts = maker.config.env_restarts
@@ -39,18 +39,20 @@ class Workers:
         self._restarts: list[tuple[int, str]] = []  # since take_restarts
         self.processes: list[Any] = [None] * len(indices)
         self._pipes: list[Connection | None] = [None] * len(indices)
-        self._rows: _Rows | None = None
+        self._rows: list[Row | None] = [None] * len(indices)
         # They ignore SIGTERM, by which Python would end them at its own exit.
         Finalize(self, _kill_all, (self.processes,), exitpriority=10)
         try:
             for index in range(len(indices)):
                 self._start(index)
-            spaces = [self._must_answer(index, _START_LIMIT) for index in range(len(indices))]
-            self.spaces: Spaces = spaces[0]
-            self._rows = _Rows(len(indices), self.spaces.layout)
+            ready = [self._must_answer(index, _START_LIMIT) for index in range(len(indices))]
+            self.spaces: Spaces
+            self.time_limit: int | None
+            self.spaces, self.time_limit = ready[0]
             for index in range(len(indices)):
-                self._attach(index)
-                self._must_answer(index, _START_LIMIT)
+                lost = self._attach(index)
+                if lost:
+                    raise BrokenEnvironment(f"{self._process_name(index)} {lost.why}")
         except BaseException:
             self.close()
             raise
@@ -59,33 +61,50 @@ class Workers:
         # Spawned, not forked: a fork copies the locks of PyTorch's threads, held or not.
         context = multiprocessing.get_context("spawn")
         mine, theirs = context.Pipe()
+        by_main_thread = threading.current_thread() is threading.main_thread()
         process = context.Process(
-            target=_serve,
-            args=(theirs, self._maker, self._indices[index]),
+            target=serve,
+            args=(theirs, self._maker, self._indices[index], by_main_thread),
             name=f"env-{index}",
             daemon=True,
         )
-        process.start()
-        theirs.close()
+        try:
+            with signals.held():
+                resource_tracker.ensure_running()  # it would die of them, and be missed
+            with signals.held():
+                process.start()
+        except (PicklingError, AttributeError, TypeError) as error:
+            what = f"environment {self._maker.name!r} cannot be sent to a process of its own"
+            advice = "define it at the top of a module, or use --env-backend inline"
+            raise BadInput(f"{what}: {error}; {advice}") from error
+        finally:
+            theirs.close()
         self.processes[index], self._pipes[index] = process, mine
 
     def _process_name(self, index: int) -> str:
-        return f"the process of environment {self._indices[index]}"
+        return f"the process of {env_role(self._indices[index])}"
 
-    @property
-    def shared_memory(self) -> str | None:
-        """The system's name of the memory that observations come through; None once closed."""
-        return self._rows.name if self._rows else None
-
-    def _attach(self, index: int) -> None:
-        """Tell a new process where to write its observations."""
-        self._ask(index, "attach", self.shared_memory, len(self._indices), index)
+    def _attach(self, index: int) -> "_Lost | None":
+        """Tell a new process where to write its observations; returns that it is lost, if it is."""
+        self._release(index)
+        self._rows[index] = row = Row(self.spaces.layout)
+        try:
+            self._ask(index, "attach", row.name)
+            answer = self._answer(index, time.monotonic() + _START_LIMIT)
+        finally:
+            row.unlink()  # both have it now; named memory would outlive a trainer that is killed
+        return answer if isinstance(answer, _Lost) else None
 
     def _row(self, index: int) -> Array:
         """An environment's last observation."""
-        assert self._rows is not None
-        row: Array = self._rows.array[index].copy()
-        return row
+        row = self._rows[index]
+        assert row is not None
+        return row.array.copy()
+
+    def _release(self, index: int) -> None:
+        row, self._rows[index] = self._rows[index], None
+        if row is not None:
+            row.close()
 
     def _ask(self, index: int, *question: Any) -> None:
         pipe = self._pipes[index]
@@ -99,14 +118,18 @@ class Workers:
         """A process's answer, or that it is lost. An error in it is raised here."""
         pipe = self._pipes[index]
         assert pipe is not None
+        process = self.processes[index]
         try:
-            left = until - time.monotonic()
-            if not pipe.poll(None if left > _POLL_LIMIT else max(0.0, left)):
-                return _Lost(f"did not answer within {self._deadline:g} s")
+            while not pipe.poll(max(0.0, min(until - time.monotonic(), LOOK_EVERY))):
+                if time.monotonic() >= until:
+                    return _Lost(f"did not answer within {self._deadline:g} s")
+                # A process that the environment forked keeps the pipe open.
+                if not process.is_alive() and not pipe.poll(0):
+                    raise EOFError
             kind, answer = pipe.recv()
         except (EOFError, OSError):
-            self.processes[index].join(timeout=5)
-            return _Lost(f"died ({_ending(self.processes[index].exitcode)})")
+            process.join(timeout=5)
+            return _Lost(f"died ({_ending(process.exitcode)})")
         if kind == "broken":
             raise BrokenEnvironment(answer)
         if kind == "refused":
@@ -139,8 +162,7 @@ class Workers:
                 self._start(index)
                 answer = self._answer(index, time.monotonic() + _START_LIMIT)
                 if not isinstance(answer, _Lost):
-                    self._attach(index)
-                    answer = self._answer(index, time.monotonic() + _START_LIMIT)
+                    answer = self._attach(index)
             except (T3DError, OSError) as error:
                 raise BrokenEnvironment(f"{what}, and cannot be restarted: {error}") from error
 
@@ -202,35 +224,40 @@ class Workers:
             if process is not None and self._pipes[index] is not None:
                 process.join(timeout=max(0.0, until - time.monotonic()))
             self._kill(index)
-        if self._rows is not None:
-            self._rows.close()
-            self._rows = None
+            self._release(index)
 
 
-class _Rows:
-    """Observations in shared memory: the block of a given name, or else a new one."""
+class EpisodeLost(BrokenEnvironment):
+    """The process of an environment was lost and replaced; the episode can begin again."""
 
-    def __init__(self, count: int, layout: Layout, name: str | None = None) -> None:
-        size = count * layout.size * layout.dtype.itemsize
-        try:
-            self._memory = SharedMemory(name, create=name is None, size=size)
-        except OSError as error:
-            what = f"{count} x {layout.size * layout.dtype.itemsize:,} bytes"
-            advice = "play with --env-backend inline"
-            raise BadInput(
-                f"no shared memory for {what} of observations: {error}; {advice}"
-            ) from error
-        # Also at an exit that closes nothing: named memory outlives its processes.
-        self._end = Finalize(self, self._memory.unlink, exitpriority=10) if name is None else None
-        self.name = self._memory.name
-        self.array: Array = np.ndarray((count, layout.size), layout.dtype, self._memory.buf)
+
+class WorkerEnv:
+    """One environment in a process of its own, with the methods of one in this process."""
+
+    def __init__(self, maker: EnvMaker) -> None:
+        self._workers = Workers(maker, [None])
+        self.name = maker.name
+        self.spaces, self.time_limit = self._workers.spaces, self._workers.time_limit
+        self.layout, self.low, self.high = self.spaces
+
+    def reset(self, *, seed: int) -> tuple[Array, dict[str, Any]]:
+        """Start an episode."""
+        return self._workers.reset({0: seed})[0], {}
+
+    def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        """Play one action; EpisodeLost if the process was lost."""
+        answer = self._workers.step(action[None])[0]
+        if answer is None:
+            raise EpisodeLost(f"the process of the evaluation environment ({self.name}) was lost")
+        return *answer, {}
+
+    def take_restarts(self) -> list[str]:
+        """Why its process was restarted, each time since the last call."""
+        return [why for _, why in self._workers.take_restarts()]
 
     def close(self) -> None:
-        """Release it; the array cannot be read any more."""
-        del self.array
-        self._memory.close()
-        if self._end is not None:
-            self._end()
+        """End the process."""
+        self._workers.close()
 
 
 def _kill_all(processes: list[Any]) -> None:
@@ -248,59 +275,6 @@ class _Lost:
 
 def _ending(code: int | None) -> str:
     if code is not None and code < 0:
-        return signal.Signals(-code).name
+        with suppress(ValueError):  # a real-time signal, which has no name
+            return signal.Signals(-code).name
     return f"exit code {code}"
-
-
-def _serve(pipe: Connection, maker: EnvMaker, index: int) -> None:
-    """A worker process: make an environment, and follow the pipe's commands until it ends."""
-    # Ctrl-C reaches the whole terminal group, and a batch system signals every process; the
-    # trainer alone decides what to do, and ends this process when it has saved.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-
-    def reply(kind: str, answer: Any) -> None:
-        with suppress(OSError):  # the trainer is gone, which the next recv() will notice
-            pipe.send((kind, answer))
-
-    try:
-        env = maker.make(index)
-    except T3DError as error:
-        reply("refused", str(error))
-        return
-    reply("ready", Spaces.of(env))
-    rows: _Rows | None = None
-    row = 0
-    while True:
-        try:
-            command, *arguments = pipe.recv()
-        except (EOFError, OSError):  # the trainer is gone
-            command = "close"
-        if command == "close":
-            env.close()
-            if rows is not None:
-                rows.close()
-            return
-        answer: list[Any] = []
-        try:
-            if command == "attach":
-                name, count, row = arguments
-                rows = _Rows(count, env.layout, name)
-            else:
-                assert rows is not None
-                rows.array[row], *answer = _execute(env, command, arguments)
-        except BrokenEnvironment as error:
-            reply("broken", str(error))
-        except Exception as error:
-            reply("broken", f"the process of environment {index}: {blame(error)}")
-        else:
-            reply("done", answer)
-
-
-def _execute(env: GuardedEnv, command: str, arguments: list[Any]) -> tuple[Any, ...]:
-    """An observation, and the rest of the answer."""
-    if command == "step":
-        return env.step(*arguments)[:4]
-    if command == "reset":
-        return env.reset(seed=arguments[0])[:1]
-    return env.replay(*arguments)

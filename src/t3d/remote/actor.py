@@ -12,8 +12,9 @@ from t3d.base.errors import BrokenEnvironment
 from t3d.base.numbers import Array
 from t3d.base.randomness import generator_state, set_generator_state
 from t3d.play.collect import Collector
-from t3d.play.envs import EnvMaker, GuardedEnv, Spaces
-from t3d.play.evaluate import Score, evaluate
+from t3d.play.collecting import evaluation_events
+from t3d.play.envs import EnvMaker, Spaces
+from t3d.play.evaluate import EvaluationEnv, Score, evaluate, evaluation_env
 from t3d.play.vector import Environments
 from t3d.remote import cluster
 from t3d.remote.messages import Chunk, Recorder, Request, Started
@@ -47,7 +48,7 @@ class CollectorActor:
         self._index, self._first = index, index * maker.config.num_envs
         self._collector: Collector | None = None
         self._player: Player | None = None
-        self._evaluation_env: GuardedEnv | None = None
+        self._evaluation_env: EvaluationEnv | None = None
         self._generation = -1
         self._next = 0  # the number of the next step
         self._policy_number = -1
@@ -90,7 +91,10 @@ class CollectorActor:
             except BrokenEnvironment as error:
                 broken = str(error)
                 break
-            recorder.add(transition, collector.state, episodes, collector.take_events())
+            events = collector.take_events()
+            if self._evaluation_env is not None:
+                events += evaluation_events(self._evaluation_env)
+            recorder.add(transition, collector.state, episodes, events)
         sequence, self._next = self._next, self._next + recorder.done
         return recorder.chunk(
             generation=self._generation,
@@ -117,7 +121,7 @@ class CollectorActor:
         if self._player is None:
             return None
         if self._evaluation_env is None:
-            self._evaluation_env = self._maker.make()
+            self._evaluation_env = evaluation_env(self._maker)
         self._player.load_weights(weights)
         self._policy_number = -1
         policy, env, stop = self._player.select_action, self._evaluation_env, cluster.is_canceled()

@@ -7,11 +7,15 @@ from typing import Any
 
 from t3d.base.errors import BadInput
 from t3d.base.extras import how_to_install
+from t3d.base.signals import STOP_SIGNALS, held
 
 _ADVICE = (
     "start one with `ray start --head`, or leave --ray out; if it asks for a token, as Ray's do by"
     " default, RAY_AUTH_MODE=token sends yours"
 )
+
+# Ray itself uses SIGINT and SIGTERM, to cancel tasks and to end processes.
+_NOT_RAYS = tuple(n for n in STOP_SIGNALS if n.name not in ("SIGINT", "SIGTERM"))
 
 
 def connect(address: str, cpus: float) -> tuple[Any, Callable[[], None]]:
@@ -30,7 +34,9 @@ def connect(address: str, cpus: float) -> tuple[Any, Callable[[], None]]:
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     try:
         if address == "local":
-            ray.init("local", num_cpus=math.ceil(cpus), include_dashboard=False, **quiet)
+            # Its processes would die with a closed terminal, before the run has saved.
+            with held(_NOT_RAYS):
+                ray.init("local", num_cpus=math.ceil(cpus), include_dashboard=False, **quiet)
         else:
             ray.init(address, **quiet)
     except (ConnectionError, RuntimeError, ValueError, OSError, AssertionError) as error:

@@ -9,8 +9,8 @@ import numpy as np
 
 from t3d.base.numbers import Array
 from t3d.play.collecting import Episode, Event, Meanwhile, Memory
-from t3d.play.envs import EnvMaker, GuardedEnv, Spaces
-from t3d.play.evaluate import Policy, Score, evaluate
+from t3d.play.envs import EnvMaker, Spaces
+from t3d.play.evaluate import EvaluationEnv, Policy, Score, evaluate
 from t3d.remote.actor import Player
 from t3d.remote.exchange import Exchange
 from t3d.remote.free_running import FreeRunning
@@ -72,7 +72,7 @@ class Collectors:
         """How stale policies were since the last call; nothing in lock-step."""
         return self._mode.measures()
 
-    def evaluate(self, policy: Policy, env: GuardedEnv, stop: Callable[[], bool]) -> Score:
+    def evaluate(self, policy: Policy, env: EvaluationEnv, stop: Callable[[], bool]) -> Score:
         """Divide the evaluation episodes among the collectors; play them here if one is lost."""
         score = self._evaluate_remotely(stop)
         if score is None:

@@ -10,7 +10,7 @@ from t3d.learn.agent import Agent
 from t3d.learn.engines import AgentSource, agent_class, by_name, find_agent
 from t3d.learn.networks import Body, find_body
 from t3d.play.envs import EnvMaker, EnvSource
-from t3d.play.evaluate import Score
+from t3d.play.evaluate import Score, evaluation_env
 from t3d.play.evaluate import evaluate as play_episodes
 from t3d.run.folder import RunFolder
 from t3d.run.records import Evaluation
@@ -68,7 +68,7 @@ def evaluate(
         raise BadInput(f"seed is {seed}; expected at least 0")
     config = RunFolder.open(run).config()
     player = load(run, which=which, agent=agent, body=body, importing=True)
-    played = EnvMaker(env or config.env, config).make()
+    played = evaluation_env(EnvMaker(env or config.env, config))
     try:
         return play_episodes(
             player.select_action,

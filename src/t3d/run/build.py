@@ -20,6 +20,7 @@ from t3d.learn.replay.memory import ReplayBuffer
 from t3d.play.collect import Collector
 from t3d.play.collecting import Collecting
 from t3d.play.envs import EnvMaker, GuardedEnv, Spaces
+from t3d.play.evaluate import EvaluationEnv, evaluation_env
 from t3d.play.vector import Environments
 from t3d.remote.collectors import Collectors
 
@@ -34,7 +35,7 @@ class Parts:
     agent: Agent
     memory: ReplayBuffer
     collector: Collecting
-    evaluation_env: GuardedEnv
+    evaluation_env: EvaluationEnv
 
     def disk_bytes(self) -> int:
         """What the run may take on the disk."""
@@ -57,9 +58,9 @@ def build(maker: EnvMaker, scratch: Path) -> Parts:
 
     A memory on disk takes a nameless file near `scratch`.
     """
-    env = maker.make()
+    env = evaluation_env(maker)
     try:
-        spaces = Spaces.of(env)
+        spaces = Spaces.of(env) if isinstance(env, GuardedEnv) else env.spaces
         agent, why_this_engine = make_agent(maker.config, *spaces)
         config = agent.config  # with the engine that was chosen: a resumed run uses the same
         # Mapped into memory, the file lives as long as the mapping, although it is closed here.

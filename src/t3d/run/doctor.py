@@ -23,7 +23,8 @@ from t3d.base.randomness import derived_seed, generator
 from t3d.config import Config
 from t3d.learn.engines import agent_class, make_agent
 from t3d.learn.replay.memory import ReplayBuffer
-from t3d.play.envs import EnvMaker, GuardedEnv
+from t3d.play.envs import EnvMaker, GuardedEnv, time_limit
+from t3d.play.evaluate import EvaluationEnv, evaluation_env
 from t3d.play.repeating import try_to_repeat
 
 _LARGE = 20.0  # observations or rewards that are often beyond this hamper learning
@@ -93,8 +94,9 @@ def examine(maker: EnvMaker, seconds: float = 5.0) -> Diagnosis:
 def glance(maker: EnvMaker, seconds: float = 0.5) -> list[str]:
     """The quick part: advice from a moment of random play, in an environment of its own."""
     diagnosis, config = Diagnosis(), maker.config
+    once = replace(config, env_restarts=0)
     # An error here is an error in training too, which reports it and saves.
-    with suppress(T3DError), closing(maker.make()) as env:
+    with suppress(T3DError), closing(evaluation_env(EnvMaker(maker.source, once))) as env:
         played = play(env, config, seconds, None)
         _check_time_limit(env, played, config, diagnosis)
         _check_scales(env.layout, played, config, diagnosis)
@@ -106,7 +108,7 @@ def _memory(env: GuardedEnv, config: Config) -> ReplayBuffer:
 
 
 def play(
-    env: GuardedEnv, config: Config, seconds: float, memory: ReplayBuffer | None
+    env: EvaluationEnv, config: Config, seconds: float, memory: ReplayBuffer | None
 ) -> RandomPlay:
     """Play random episodes for so long, and store their transitions in a memory, if any."""
     random = generator(config.seed, "random-actions")
@@ -157,9 +159,10 @@ def _describe_action(env: GuardedEnv) -> str:
 
 
 def _check_time_limit(
-    env: GuardedEnv, played: RandomPlay, config: Config, diagnosis: Diagnosis
+    env: EvaluationEnv, played: RandomPlay, config: Config, diagnosis: Diagnosis
 ) -> None:
-    limit = config.max_episode_steps or (env.spec.max_episode_steps if env.spec else None)
+    declared = time_limit(env) if isinstance(env, GuardedEnv) else env.time_limit
+    limit = config.max_episode_steps or declared
     finished = [length for length, end in zip(played.lengths, played.ends) if end]
     if finished:
         lengths = f"{min(finished)} to {max(finished)} steps"

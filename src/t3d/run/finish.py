@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from t3d.base.errors import T3DError
+from t3d.base.errors import RunFailed, T3DError
 from t3d.play.envs import EnvSource
 from t3d.play.evaluate import Score
 from t3d.run.agents import evaluate, keep_score
@@ -31,7 +31,11 @@ def finish(
     """
     score, files, problems = None, {}, {}
     if folder.best_agent.is_file():
-        score = evaluate(folder.path, env=env)
+        try:
+            score = evaluate(folder.path, env=env)
+        except RunFailed as error:
+            how = f"training is finished and saved, score it with: t3d resume {folder}"
+            raise type(error)(f"{error}; {how}") from error
         try:
             keep_score(folder, score)
         except T3DError as error:

@@ -49,11 +49,15 @@ class Journal:
     def _now(self) -> Json:
         return {"step": self._collector.steps, "seconds": round(self.seconds, 3)}
 
-    def write_playing(self, ended: list[collecting.Episode]) -> None:
-        """Write what went wrong and was repaired, and the episodes that ended."""
-        for kind, facts, text in self._collector.take_events():
+    def write_events(self, events: list[collecting.Event]) -> None:
+        """Write what went wrong and was repaired."""
+        for kind, facts, text in events:
             self._add(record_of({"kind": kind, **facts, **self._now()}))
             self._progress.not_bit_exact.append(f"at step {self._collector.steps:,} {text}")
+
+    def write_playing(self, ended: list[collecting.Episode]) -> None:
+        """Write what went wrong and was repaired, and the episodes that ended."""
+        self.write_events(self._collector.take_events())
         for env, number, length, total in ended:
             self.write(Episode, env=env, episode=number, length=length, return_=total)
 

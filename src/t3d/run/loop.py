@@ -21,6 +21,8 @@ from t3d.base.errors import (
 from t3d.base.text import blame
 from t3d.learn.agent import Agent
 from t3d.learn.engines import own_code
+from t3d.play import surroundings
+from t3d.play.collecting import evaluation_events
 from t3d.play.envs import EnvMaker
 from t3d.run import health
 from t3d.run.build import build
@@ -98,6 +100,7 @@ class Run:
         self.store, self.progress = store, progress
         self.saved_at = self.collector.steps
         self._torch_random = torch.get_rng_state()
+        self._settings = surroundings.settings()
         self.journal = Journal(store, self.watchers, self.collector, progress)
         self.learning.open()
 
@@ -146,17 +149,27 @@ class Run:
         except T3DError:
             raise
         except Exception as error:
+            # It may be in the middle of an update: the last checkpoint is what is safe.
+            saved = self.store.how_to_resume(self.saved_at)
+            self._blame_environments(error, saved)
             own = own_code(self.config)
             if not own:
                 raise
-            # It may be in the middle of an update: the last checkpoint is what is safe.
-            saved = self.store.how_to_resume(self.saved_at)
             raise BrokenAgent(f"{own} raised {blame(error)}{saved}") from error
         if self.watchers.failure:
             saved = self.store.how_to_resume(self.collector.steps)
             failure = self.watchers.failure
+            self._blame_environments(failure, saved)
             raise BrokenWatcher(f"{failure}{saved}") from failure.__cause__
         return self.finished
+
+    def _blame_environments(self, error: Exception, saved: str) -> None:
+        """An error of a process whose settings an environment has changed is no other's fault."""
+        changed = surroundings.changes(self._settings)
+        if changed:
+            what = f"while {self.config.env} played, it changed {changed[0]}"
+            advice = f"{surroundings.ADVICE} (then: {blame(error)})"
+            raise BrokenEnvironment(f"{what}; {advice}{saved}") from error
 
     def step(self) -> None:
         """One step in every environment, and the updates that are due after it."""
@@ -195,8 +208,11 @@ class Run:
 
         An evaluation that `stop` interrupts does not count; a resumed run repeats it.
         """
-        agent, progress = self.agent, self.progress
-        score = self.collector.evaluate(agent.select_action, self.parts.evaluation_env, stop)
+        agent, progress, env = self.agent, self.progress, self.parts.evaluation_env
+        try:
+            score = self.collector.evaluate(agent.select_action, env, stop)
+        finally:
+            self.journal.write_events(evaluation_events(env))
         if stop():
             return
         # The critic's value of the first states, and the discounted return from there.

@@ -1,15 +1,47 @@
-"""Ctrl-C and SIGTERM: remembered, so that the loop can stop where it is safe."""
+"""Signals that ask a run to stop: remembered, so that the loop can stop where it is safe."""
 
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import Any
+
+from t3d.base.signals import STOP_SIGNALS
+from t3d.play.surroundings import HANDLERS, set_handler
+
+# Sent by a person, who sends a second one to quit at once. Systems repeat the others by themselves:
+# a shell and the terminal both say that it was closed, a limit of CPU time is said every second.
+_BY_HAND = [n for n in STOP_SIGNALS if n.name in ("SIGINT", "SIGTERM", "SIGQUIT")]
 
 
 def never() -> bool:
     """The `stop` of a run that nothing stops."""
     return False
+
+
+class Ended(KeyboardInterrupt):
+    """Raised where Ctrl-C would raise, by a signal that is not Ctrl-C."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    raise Ended(number)
+
+
+def exit_code(interrupt: KeyboardInterrupt) -> int:
+    """The exit code of a program that a signal ended: 128 + n for signal n."""
+    return 128 + getattr(interrupt, "number", signal.SIGINT)
+
+
+@contextmanager
+def raised() -> Iterator[None]:
+    """Meanwhile, a signal that would kill the program raises `Ended`, so that it cleans up."""
+    with _handled([n for n in STOP_SIGNALS if signal.getsignal(n) == signal.SIG_DFL], _end):
+        yield
 
 
 class StopSignal:
@@ -25,25 +57,47 @@ class StopSignal:
 
     @contextmanager
     def caught(self) -> Iterator["StopSignal"]:
-        """Catch the signals meanwhile. A second one has its usual effect: it ends the program."""
-        if threading.current_thread() is not threading.main_thread():
-            yield self  # only the main thread may set handlers
-            return
-        numbers = (signal.SIGINT, signal.SIGTERM)
+        """Catch the signals meanwhile. A second one by hand has its usual effect: it ends the run.
+
+        One that is ignored, such as SIGHUP under nohup, or that the program handles itself, is left
+        alone, except for SIGINT and SIGTERM.
+        """
+        numbers = [
+            number
+            for number in STOP_SIGNALS
+            if number in (signal.SIGINT, signal.SIGTERM)
+            or signal.getsignal(number) in (signal.SIG_DFL, _end)
+        ]
         usual = {number: signal.getsignal(number) for number in numbers}
 
-        def restore() -> None:
-            for number in numbers:
-                signal.signal(number, usual[number])
-
         def remember(number: int, frame: FrameType | None) -> None:
-            self.number = number
-            restore()
-            self._on_signal()
+            if number in _BY_HAND:
+                for each in _BY_HAND:
+                    if each in usual:
+                        set_handler(each, usual[each])
+            elif self.number is not None:
+                return
+            self.number = self.number or number
+            with suppress(Exception):  # it only shows something
+                self._on_signal()
 
-        for number in numbers:
-            signal.signal(number, remember)
-        try:
+        with _handled(numbers, remember):
             yield self
-        finally:
-            restore()
+
+
+@contextmanager
+def _handled(numbers: list[signal.Signals], handler: Callable[..., Any]) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may set handlers
+        return
+    usual = {number: signal.getsignal(number) for number in numbers}
+    kept = dict(HANDLERS)
+    for number in numbers:
+        set_handler(number, handler)
+    try:
+        yield
+    finally:
+        HANDLERS.clear()
+        HANDLERS.update(kept)
+        for number in numbers:
+            signal.signal(number, usual[number])

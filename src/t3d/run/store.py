@@ -60,6 +60,7 @@ class DiskStore(Store):
 
     def save(self, state: State, progress: Progress, keep: int) -> None:
         """Write a checkpoint, and remove those beyond `keep`."""
+        self._lock.renew()
         checkpoint.save(self.folder, state, progress, self.metrics.position(), keep)
 
     def save_broken(self, agent: Agent, memory: ReplayBuffer, about: Json) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from t3d.base.errors import BadInput, BrokenWatcher, Diverged
 from t3d.base.extras import how_to_install
+from t3d.base.output import complain
 from t3d.base.text import blame
 from t3d.run.records import Record
 
@@ -27,8 +28,11 @@ class Watcher:
     """A callback that follows a run. Every method does nothing by default; override what you need.
 
     If `on_step` or `on_record` returns a reason, the run stops at the end of the step; it is saved
-    and can be resumed. If a method raises, the run is saved too, and ends with an error.
+    and can be resumed. If a method raises, the run is saved too, and ends with an error; unless the
+    watcher is `optional`: then the run says so in one line and continues without it.
     """
+
+    optional = False  # of one that only shows something: its error does not end the run
 
     def on_start(self, run: "Run") -> None:
         """Called before the first step, or the first after a resume."""
@@ -85,11 +89,11 @@ class Watchers:
         A watcher that raises here does not hide the error that ended the run: it becomes a note.
         """
         earlier = sys.exception()
-        started = self._broken + self._watching
+        broken, watching = self._broken, self._watching
         self._broken, self._watching = [], []
         with ExitStack() as last_first:
-            for watcher in started:
-                last_first.callback(self._end, watcher, run, earlier)
+            for watcher in broken + watching:
+                last_first.callback(self._end, watcher, run, earlier, watcher in broken)
 
     def _call(self, watcher: Watcher, method: str, argument: Any) -> None:
         try:
@@ -101,18 +105,27 @@ class Watchers:
         except Diverged:  # the agent's fault: the watcher only used it
             raise
         except Exception as error:
-            self.failure = self.failure or _blamed(watcher, method, error)
             self._watching.remove(watcher)
             self._broken.append(watcher)
+            if watcher.optional:
+                complain(f"{_blamed(watcher, method, error)}; the run continues without it")
+            else:
+                self.failure = self.failure or _blamed(watcher, method, error)
             return
         if reason is not None and self.stop is None:
             self.stop = type(watcher).__name__, reason
 
-    def _end(self, watcher: Watcher, run: "Run", earlier: BaseException | None) -> None:
+    def _end(
+        self, watcher: Watcher, run: "Run", earlier: BaseException | None, broken: bool
+    ) -> None:
         try:
             watcher.on_end(run)
         except Exception as error:
             failure = _blamed(watcher, "on_end", error)
+            if watcher.optional:
+                if not broken:  # else its first error was said
+                    complain(f"{failure}")
+                return
             if earlier is None:
                 saved = run.store.how_to_resume(run.collector.steps)
                 raise BrokenWatcher(f"{failure}{saved}") from error

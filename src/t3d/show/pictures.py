@@ -8,6 +8,7 @@ from t3d.play.envs import EnvMaker, EnvSource
 from t3d.run.agents import Which, load
 from t3d.run.finish import Picture
 from t3d.run.folder import RunFolder
+from t3d.run.signals import Ended
 from t3d.show import plots
 from t3d.show.report import report
 from t3d.show.video import record
@@ -28,6 +29,8 @@ def pictures(
         notice("  recording a video; Ctrl-C to skip it ...")
         try:
             return record_video(folder, folder.path / "episode", env=env)[0][0]
+        except Ended:
+            raise
         except KeyboardInterrupt as error:
             raise RunFailed("skipped") from error
 

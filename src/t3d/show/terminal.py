@@ -1,7 +1,5 @@
 """A run on the terminal: a live table, or plain lines where there is no terminal."""
 
-import os
-import sys
 import time
 from collections import deque
 
@@ -10,6 +8,7 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.table import Table
 
+from t3d.play.envs import env_role
 from t3d.run.loop import Run
 from t3d.run.records import (
     CollectorChange,
@@ -28,16 +27,17 @@ _PLAIN_EVERY = 10.0  # seconds between plain lines, evaluations aside
 
 
 class PatientConsole(Console):
-    """A console whose reader may leave, as `head` does, without ending the run."""
+    """A console whose reader may leave, as `head` does. For all else, see base/output.py."""
 
     def on_broken_pipe(self) -> None:
         """Continue in silence."""
         self.quiet = True
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class TerminalWatcher(Watcher):
     """Shows progress with the time left, speed, returns, losses and mean Q."""
+
+    optional = True
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -164,8 +164,9 @@ def _sentence(record: Record) -> str:
         case HealthWarning():
             return f"step {record.step:,}, warning: {record.text}"
         case Restart():
-            lost = f"the process of environment {record.env} {record.why}"
-            return f"step {record.step:,}: {lost}; restarted, with a new episode"
+            episode = "its episode again" if record.env is None else "a new episode"
+            lost = f"the process of {env_role(record.env)} {record.why}"
+            return f"step {record.step:,}: {lost}; restarted, with {episode}"
         case CollectorChange():
             return f"step {record.step:,}: {record.text}"
         case Stop():

@@ -41,6 +41,8 @@ def tune(plan: Plan, console: Console) -> tuple["Study", int | None]:
 class TuningWatcher(Watcher):
     """A line for every trial that ended and, on a terminal, one about the trial that trains."""
 
+    optional = True
+
     def __init__(self, console: Console, plan: Plan, trials: Sequence[Result]) -> None:
         self._console = console
         self._plan = plan

@@ -178,11 +178,12 @@ def train_runs(
                 run = waiting.pop(0)
                 workers.append((run, start(run)))
                 run.state = "training"
+            time.sleep(_POLL)
+            # Before they are asked: one that heard the signal, too, has not failed.
             if stop() and not stopping:
                 stopping = True
                 for _, worker in workers:
                     worker.stop()
-            time.sleep(_POLL)
             for run, worker in workers:
                 run.state, run.why = worker.ended() or (run.state, run.why)
             workers = [pair for pair in workers if pair[0].state == "training"]

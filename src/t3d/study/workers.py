@@ -9,6 +9,7 @@ import sys
 from contextlib import suppress
 from typing import Any, Protocol
 
+from t3d.base.signals import STOP_SIGNALS
 from t3d.presets import train_command
 from t3d.remote.cluster import last_line
 from t3d.study.job import STOPPED, attempt
@@ -59,7 +60,8 @@ class Process:
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.close()
-        if code == 0 or (self._stopping and code in (STOPPED, -signal.SIGTERM)):
+        # A batch system may have signalled all of us, and it while it started or was scored.
+        if code == 0 or (self._stopping and (code == STOPPED or -code in STOP_SIGNALS)):
             self._log.unlink(missing_ok=True)
             return ("finished" if code == 0 else "stopped"), ""
         if code < 0 or code == STOPPED:

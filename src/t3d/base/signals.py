@@ -1,0 +1,34 @@
+"""The signals that ask a program to end, and how a child process is kept out of them."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+# Ctrl-C and `kill`, Ctrl-\, a closed terminal, a scheduler's notices, a limit of CPU time.
+_NAMES = ("SIGINT", "SIGTERM", "SIGQUIT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU")
+STOP_SIGNALS = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
+
+
+@contextmanager
+def held(numbers: tuple[signal.Signals, ...] = STOP_SIGNALS) -> Iterator[None]:
+    """Let signals wait meanwhile. A process that is started here does not hear them either.
+
+    A terminal and a batch system signal whole groups of processes: a child that has not come as
+    far as `ignore` would die of it.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # pragma: no cover, not on Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def ignore() -> None:
+    """Ignore all of them in this process from now on."""
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)  # `held` when it was started
