@@ -33,6 +33,7 @@ from safetensors.numpy import load_file
 
 import t3d
 from faults.common import LONGER, Case, Row, command, in_session, process, trained
+from faults.rows_output import stop_signals, unwritable
 from helpers import broken_envs
 from helpers.memories import filled_memory
 from helpers.runs import TINY
@@ -706,4 +707,6 @@ ROWS = {
     "R10": Row("a million fused updates: memory, descriptors, threads", 1000, 10, long_runs),
     "R11": Row("Ctrl-C and SIGTERM", 50, 2, signals),
     "R12": Row("two trainers, one folder", 5, 1, two_trainers),
+    "R15": Row("every signal that asks to end, at every moment", 84, 2, stop_signals),
+    "R16": Row("outputs that cannot be written", 119, 2, unwritable),
 }

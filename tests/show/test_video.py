@@ -1,6 +1,6 @@
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import imageio_ffmpeg
@@ -57,11 +57,11 @@ class Painted(gym.Env[Any, Any]):
 
     observation_space = gym.spaces.Box(-1, 1, (3,), np.float32)
     action_space = gym.spaces.Box(-1, 1, (2,), np.float32)
-    told: Any = {"render_modes": ["rgb_array"], "render_fps": 10}
-    frames: Any = [np.full((8, 8, 3), 100, np.uint8)]
+    facts: ClassVar[Any] = {"render_modes": ["rgb_array"], "render_fps": 10}
+    frames: ClassVar[Any] = [np.full((8, 8, 3), 100, np.uint8)]
 
     def __init__(self, render_mode: str | None = None) -> None:
-        self.metadata = self.told
+        self.metadata = self.facts
         self.steps = 0
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
@@ -92,14 +92,16 @@ NO_SPEEDS = [0, None, "fast", float("nan"), 1e9, -3, 10**400]
 @pytest.mark.parametrize("fps", NO_SPEEDS, ids=[repr(fps)[:5] for fps in NO_SPEEDS])
 def test_a_speed_that_makes_no_sense_is_thirty_frames_a_second(fps: Any, tmp_path: Path) -> None:
     class Odd(Painted):
-        told = {"render_modes": ["rgb_array"], "render_fps": fps}  # noqa: RUF012
+        facts = {"render_modes": ["rgb_array"], "render_fps": fps}  # noqa: RUF012
 
-    assert filmed(Odd, tmp_path)[:2] == (4, pytest.approx(4 / 30, abs=0.01))
+    frames, seconds, _ = filmed(Odd, tmp_path)
+    assert frames == 4
+    assert seconds == pytest.approx(4 / 30, abs=0.01)
 
 
 def test_an_environment_that_says_nothing_about_itself_can_be_filmed(tmp_path: Path) -> None:
     class Silent(Painted):
-        told = None
+        facts = None
 
     assert filmed(Silent, tmp_path)[0] == 4
 
