@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from t3d.base.errors import T3DError
-from t3d.base.text import blame
 from t3d.play.envs import EnvSource
 from t3d.play.evaluate import Score
 from t3d.run.agents import evaluate, keep_score
@@ -44,6 +43,4 @@ def finish(
             files[name] = picture(folder)
         except T3DError as error:
             problems[name] = str(error)
-        except Exception as error:  # it only shows the run, which is trained and scored
-            problems[name] = blame(error)
     return Finished(score, files, problems)
