@@ -58,6 +58,10 @@ def stop_signals(count: int, folder: Path) -> Iterator[Case]:
         yield "a closed terminal", closed_terminal(folder / "closed", nohup=False)
         yield "a closed terminal, nohup, SIGTERM", closed_terminal(folder / "nohup", nohup=True)
         yield "a limit of CPU time", limited(folder / "limited")
+        for name, sent in itertools.product(("sweep", "tune"), (signal.SIGHUP, signal.SIGUSR1)):
+            for who in ("alone", "everyone"):
+                place = folder / f"{name}-{sent.name}-{who}"
+                yield f"{sent.name} to a {name}, {who}", stopped_study(name, sent, who, place)
 
 
 def _repeated(count: int) -> Iterator[signal.Signals]:
@@ -150,18 +154,38 @@ def limited(run: Path) -> str:
     return "" if t3d.inspect(run)["step"] else "not saved"
 
 
+def stopped_study(name: str, sent: signal.Signals, who: str, place: Path) -> str:
+    """What is wrong when a sweep or a search gets a signal."""
+    place.mkdir()
+    words = commands(KNOBS | {"steps": 10**6})[name]
+    trainer = _process(["-m", "t3d", *words], place)
+    while trainer.poll() is None and not list(place.glob("runs/*/*/checkpoints/step-*")):
+        time.sleep(0.02)
+    everyone = [int(line.split()[0]) for line in in_session(trainer.pid)]
+    for each in everyone if who == "everyone" else [trainer.pid]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(each, sent)
+    out, err = trainer.communicate(timeout=300)
+    if trainer.returncode != 128 + sent or err or "Stopped and saved." not in out:
+        return f"exit {trainer.returncode}: {out} {err}"
+    if _left(trainer.pid, set(os.listdir("/dev/shm"))):
+        return "left running"
+    (run,) = [file.parent for file in place.glob("runs/*/*/config.json")]
+    return "" if t3d.inspect(run)["bit_exact"] else "not saved"
+
+
 # R16: outputs that cannot be written.
 
-# How each command is started, and whether it trains: then its output only shows something.
+# Their output only shows a run; that of the others is their result.
 TRAINING = ("train", "resume", "sweep", "tune")
 
 
-def commands(folder: Path) -> dict[str, list[str]]:
+def commands(knobs: dict[str, Any]) -> dict[str, list[str]]:
     """Every command, on a finished run and a half of one."""
-    knobs = command("Pendulum-v1", KNOBS)[1:]
-    sets = [f"--set={name}={list(v) if isinstance(v, tuple) else v}" for name, v in KNOBS.items()]
+    typed = command("Pendulum-v1", knobs)[1:]
+    sets = [f"--set={name}={list(v) if isinstance(v, tuple) else v}" for name, v in knobs.items()]
     return {
-        "train": ["train", *knobs],
+        "train": ["train", *typed],
         "inspect": ["inspect", "RUN"],
         "resume": ["resume", "HALF", "--steps", "300", "--no-video"],
         "presets": ["presets"],
@@ -177,7 +201,7 @@ def commands(folder: Path) -> dict[str, list[str]]:
         "check": ["check", "RUN"],
         "compare": ["compare", "RUN", "HALF", "--out", "compared"],
         "sweep": ["sweep", "Pendulum-v1", "--preset", "default", *sets],
-        "tune": ["tune", *[w for w in knobs if w != "--no-video"], "--trials", "1"],
+        "tune": ["tune", *[w for w in typed if w != "--no-video"], "--trials", "1"],
     }
 
 
@@ -188,7 +212,7 @@ def unwritable(count: int, folder: Path) -> Iterator[Case]:
     """R16."""
     digest = t3d.inspect(trained(folder / "run", **KNOBS))["digest"]
     trained(folder / "half", **(KNOBS | {"steps": 200}))
-    kinds = itertools.product(commands(folder).items(), OUTPUTS)
+    kinds = itertools.product(commands(KNOBS).items(), OUTPUTS)
     for number, ((name, words), output) in enumerate(itertools.islice(kinds, count)):
         place = folder / f"{number}"
         place.mkdir()
