@@ -707,6 +707,6 @@ ROWS = {
     "R10": Row("a million fused updates: memory, descriptors, threads", 1000, 10, long_runs),
     "R11": Row("Ctrl-C and SIGTERM", 50, 2, signals),
     "R12": Row("two trainers, one folder", 5, 1, two_trainers),
-    "R15": Row("every signal that asks to end, at every moment", 84, 2, stop_signals),
+    "R15": Row("every signal that asks to end, at every moment", 48, 2, stop_signals),
     "R16": Row("outputs that cannot be written", 119, 2, unwritable),
 }
