@@ -48,7 +48,7 @@ def train(
     """
     preset, config = resolve(None if env is None else env_name(env), preset)
     config = Config.from_dict(dataclasses.asdict(config) | by_name(knobs))
-    folder = RunFolder(run or RunFolder.free_path(config.env, config.seed))
+    folder = RunFolder(RunFolder.free_path(config.env, config.seed) if run is None else run)
     folder.require_free()
     maker, console = EnvMaker(env or config.env, config), PatientConsole(quiet=quiet)
     outcome = progress.train(maker, folder, about(preset), console, watchers)

@@ -20,6 +20,7 @@ COMMAND = Command(
             Option("oven", "which oven", "left", "NAME", one_of("left", "right")),
             Option("for_minutes", "how long", 40, "N", whole_number),
             Option("glaze", "glaze them", True),
+            Option("cream", "which cream", None, "NAME"),
             Option("layers", "fillings", (), "NAME", many=True),
             Option("note", "a note; again for more", (), "TEXT", repeated=True),
         ]
@@ -74,6 +75,8 @@ def test_options_can_be_typed_in_any_order(line: str, expected: dict[str, Any]) 
         ("a --gla", "bake has no option '--gla'"),
         ("a --zzz=1", "bake has no option '--zzz'; t3d bake --help lists all"),
         ("a -x", "bake has no option '-x'; t3d bake --help lists all"),
+        ("a --oven=", "--oven is ''; expected one of: left, right"),
+        ("a --cream=", "--cream is ''; expected a value: --cream NAME (t3d bake --help)"),
         ("--cakes a", "bake takes CAKE without --cakes: t3d bake CAKE [CAKE ...]"),
     ],
 )
@@ -91,6 +94,8 @@ def test_a_command_takes_as_many_arguments_as_it_has() -> None:
         read(one, ["a", "b"])
     with pytest.raises(UsageError, match=r"^eat needs a cake: t3d eat CAKE$"):
         read(one, [])
+    with pytest.raises(UsageError, match=r"^eat: an argument is ''; expected a cake$"):
+        read(one, [""])
     optional = Command("eat", "", Argument("cake", "CAKE", "a cake", "optional"))
     assert read(optional, []) == {"cake": None}
     with pytest.raises(UsageError, match=r"^rest: 'a' is one argument too many"):

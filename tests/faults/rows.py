@@ -34,6 +34,7 @@ from safetensors.numpy import load_file
 import t3d
 from faults.common import LONGER, Case, Row, command, in_session, process, trained
 from faults.rows_exact import exact
+from faults.rows_output import stop_signals, unwritable
 from faults.rows_surroundings import surroundings
 from helpers import broken_envs
 from helpers.memories import filled_memory
@@ -710,4 +711,6 @@ ROWS = {
     "R12": Row("two trainers, one folder", 5, 1, two_trainers),
     "R13": Row("memories, extensions, edited configs: exact, or said not to be", 60, 6, exact),
     "R14": Row("environments that crash, hang, fork, print or change things", 90, 15, surroundings),
+    "R15": Row("every signal that asks to end, at every moment", 48, 2, stop_signals),
+    "R16": Row("outputs that cannot be written", 119, 2, unwritable),
 }

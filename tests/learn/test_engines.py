@@ -162,6 +162,16 @@ def test_without_numba_there_is_the_reference(monkeypatch: pytest.MonkeyPatch) -
         agent_class(Config(engine="fused"))
 
 
+def test_with_a_numba_that_compiles_nothing_there_is_the_reference(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("numba.config.DISABLE_JIT", 1)  # as NUMBA_DISABLE_JIT=1 does
+    why = "fused is compiled by Numba, which NUMBA_DISABLE_JIT turns off"
+    assert agent_class(Config()) == (T3D, why)
+    with pytest.raises(BadInput, match=f"^engine {why}; use --engine reference$"):
+        agent_class(Config(engine="fused"))
+
+
 def test_an_own_agent_may_be_on_the_fused_engine() -> None:
     config = Config(agent=agent_name(Faster))
     assert agent_class(config) == (Faster, "")

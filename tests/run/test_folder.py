@@ -8,7 +8,7 @@ import pytest
 import t3d
 from helpers import broken_envs
 from helpers.runs import TINY, read_json, trained
-from t3d.run.folder import RunFolder
+from t3d.run.folder import RunFolder, safe_name
 
 
 def test_the_run_folder_holds_what_it_says(tmp_path: Path) -> None:
@@ -84,3 +84,36 @@ def test_default_folders_do_not_collide(tmp_path: Path, monkeypatch: pytest.Monk
         RunFolder.free_path("Pendulum-v1", 0).mkdir(parents=True)
     names = sorted(os.listdir("runs"))
     assert names == ["Pendulum-v1-seed0", "Pendulum-v1-seed0-2", "Pendulum-v1-seed0-3"]
+
+
+def test_a_long_name_becomes_a_folder_that_every_file_system_allows() -> None:
+    assert safe_name("my_robot:Robot-v0") == "my_robot-Robot-v0"
+    long = [safe_name(letter * 300 + end) for letter in "xé" for end in "12"]
+    assert len(set(long)) == 4
+    assert all(150 < len(name.encode()) <= 200 for name in long)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("x" * 300, "x{300} cannot be used: File name too long$"),
+        ("x/" * 3000, "cannot be used: File name too long$"),
+        ("", "^a path is ''; expected the path of a file or a folder$"),
+        ("a\0b", "cannot be used: embedded null byte$"),
+    ],
+)
+def test_a_path_that_no_system_takes_is_one_line(path: str, message: str) -> None:
+    for use in (RunFolder, RunFolder.open, t3d.inspect, t3d.load, t3d.evaluate):
+        with pytest.raises(t3d.BadInput, match=message):
+            use(path)
+
+
+def test_the_longest_name_that_a_file_system_allows_is_a_run(tmp_path: Path) -> None:
+    run = trained(tmp_path / ("x" * 255), steps=10)
+    assert os.listdir(tmp_path) == [run.name]
+
+
+def test_a_folder_that_looks_like_an_option_can_be_typed(tmp_path: Path) -> None:
+    assert str(RunFolder("-rf")) == "./-rf"
+    assert str(RunFolder("-r f")) == "'./-r f'"
+    assert str(RunFolder(tmp_path / "-rf")) == f"{tmp_path}/-rf"

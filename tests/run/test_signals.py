@@ -1,28 +1,94 @@
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 
 from helpers import rude_envs
 from t3d import Config
+from t3d.base import signals
+from t3d.base.signals import STOP_SIGNALS
 from t3d.play.envs import EnvMaker
-from t3d.run.signals import StopSignal, never
+from t3d.run.signals import Ended, StopSignal, exit_code, never, raised
+
+BY_HAND = [signal.SIGINT, signal.SIGTERM, signal.SIGQUIT]
+BY_SYSTEMS = [number for number in STOP_SIGNALS if number not in BY_HAND]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.fixture(autouse=True)
+def usual_handlers() -> Iterator[None]:
+    """As a program has them that was started from a terminal."""
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    for number in STOP_SIGNALS[1:]:
+        signal.signal(number, signal.SIG_DFL)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def send(number: int) -> None:
+    os.kill(os.getpid(), number)
+
+
+@pytest.mark.parametrize("number", BY_HAND)
 def test_a_signal_is_remembered_and_a_second_one_has_its_usual_effect(number: int) -> None:
     heard, usual = [], signal.getsignal(number)
     with StopSignal(lambda: heard.append("stopping")).caught() as stop:
         assert not stop()
-        os.kill(os.getpid(), number)
+        send(number)
         assert stop()
         assert stop.number == number
         assert heard == ["stopping"]
         assert signal.getsignal(number) is usual
     assert signal.getsignal(number) is usual
+
+
+@pytest.mark.parametrize("number", BY_SYSTEMS)
+def test_a_signal_that_systems_repeat_is_heard_once_and_ends_nothing(number: int) -> None:
+    heard: list[str] = []
+    with StopSignal(lambda: heard.append("stopping")).caught() as stop:
+        send(number)
+        send(number)
+        assert stop.number == number
+        assert heard == ["stopping"]
+        send(signal.SIGTERM)  # a scheduler's next notice: not impatience yet
+        assert stop.number == number
+    assert signal.getsignal(number) == signal.SIG_DFL
+
+
+def test_what_is_ignored_or_handled_by_the_program_is_left_alone() -> None:
+    own: list[int] = []
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    signal.signal(signal.SIGUSR1, lambda number, frame: own.append(number))
+    with raised(), StopSignal().caught() as stop:
+        send(signal.SIGHUP)
+        send(signal.SIGUSR1)
+        assert not stop()
+    assert own == [signal.SIGUSR1]
+    assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+
+
+def test_a_message_that_cannot_be_shown_does_not_lose_the_signal() -> None:
+    def fail() -> None:
+        raise OSError("the terminal is gone")
+
+    with StopSignal(fail).caught() as stop:
+        send(signal.SIGTERM)
+        assert stop.number == signal.SIGTERM
+
+
+@pytest.mark.parametrize("number", STOP_SIGNALS)
+def test_outside_of_a_run_a_signal_interrupts_with_its_exit_code(number: int) -> None:
+    with raised():
+        with pytest.raises(KeyboardInterrupt) as interrupt:
+            send(number)
+        assert isinstance(interrupt.value, Ended) == (number != signal.SIGINT)
+        assert exit_code(interrupt.value) == 128 + number
+        with StopSignal().caught() as stop:  # a run catches what would interrupt
+            send(number)
+            assert stop.number == number
 
 
 def test_outside_of_the_main_thread_nothing_is_caught() -> None:
@@ -67,3 +133,11 @@ def test_a_second_signal_has_its_usual_effect_also_after_a_signal_in_a_reset() -
         EnvMaker(interrupt, Config()).make().reset(seed=1)
         assert stop()
         assert signal.getsignal(signal.SIGINT) is usual
+
+
+def test_signals_wait_while_a_process_is_started() -> None:
+    with StopSignal().caught() as stop:
+        with signals.held():
+            send(signal.SIGUSR1)
+            assert not stop()
+        assert stop()

@@ -1,6 +1,8 @@
+import os
 import shutil
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +10,21 @@ import numpy as np
 import pytest
 
 import t3d
-from helpers.runs import TINY
+from helpers.runs import TINY, trained
 from t3d.base.extras import how_to_install
+from t3d.play.envs import EnvMaker
 from t3d.run.folder import RunFolder
+from t3d.run.loop import Run
+from t3d.run.tensorboard import TensorBoard
 
 
 def records(path: Path, kind: str) -> list[dict[str, Any]]:
     return [line for line in RunFolder(path).metrics() if line["kind"] == kind]
+
+
+def start(path: Path) -> Run:
+    config = t3d.Config.from_dict({"env": "Pendulum-v1", **TINY})
+    return Run.start(EnvMaker(config.env, config), RunFolder(path))
 
 
 def test_events_match_the_metrics(tmp_path: Path) -> None:
@@ -54,3 +64,32 @@ def test_without_tensorboard_a_run_says_so_and_trains(
     assert how_to_install("tensorboard") in capsys.readouterr().out
     assert not (tmp_path / "run" / "tensorboard").exists()
     assert records(tmp_path / "run", "evaluation")
+
+
+def test_events_that_cannot_be_written_do_not_end_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class FullDisk(TensorBoard):
+        def on_start(self, run: Run) -> None:
+            super().on_start(run)
+            os.dup2(os.open("/dev/full", os.O_WRONLY), self._file.fileno())
+
+    run, expected = tmp_path / "run", trained(tmp_path / "expected")
+    with closing(start(run)) as opened:
+        opened.watchers.append(FullDisk())
+        assert opened.loop()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("t3d: watcher FullDisk, on_record() raised OSError: [Errno 28] No space")
+    assert line.endswith("; the run continues without it")
+    assert t3d.inspect(run)["digest"] == t3d.inspect(expected)["digest"]
+
+
+def test_a_folder_for_events_that_cannot_be_made_does_not_end_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with closing(start(tmp_path / "run")) as opened:
+        opened.folder.tensorboard.write_text("in the way")
+        opened.watchers.append(TensorBoard())
+        assert opened.loop()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "watcher TensorBoard, on_start() raised FileExistsError" in line

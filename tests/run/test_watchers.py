@@ -205,6 +205,21 @@ def test_a_watcher_that_raises_at_the_end_does_not_hide_why_the_run_ended() -> N
     assert note.startswith("watcher Careless, on_end() raised ZeroDivisionError")
 
 
+@pytest.mark.parametrize("method", ["on_start", "on_step", "on_record", "on_end"])
+def test_an_optional_watcher_that_raises_is_a_line_and_the_run_continues(
+    method: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Display(Careless):
+        optional = True
+
+    display, diary = Display(method), Diary()
+    train_with([display, diary])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"t3d: watcher Display, {method}() raised ZeroDivisionError")
+    assert display.ended
+    assert ("evaluation", 60) in diary.calls
+
+
 NO_WATCHERS: dict[str, tuple[Any, str]] = {
     "a class": ([Diary], r"a watcher is the class Diary; expected .*: create one: Diary\(\)"),
     "a function": ([print], r"a watcher is a builtin_function_or_method; expected an object of"),

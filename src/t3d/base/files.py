@@ -85,6 +85,20 @@ def read(path: Path, maximum: int) -> bytes:
     return path.read_bytes()
 
 
+def usable(path: str | Path) -> Path:
+    """A path that the system can look up, whether it exists or not; else an error says why."""
+    if path == "":
+        raise BadInput("a path is ''; expected the path of a file or a folder")
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError) as error:  # too long; an unreadable folder; a null byte
+        why = reason(error) if isinstance(error, OSError) else str(error)
+        raise BadInput(f"{path} cannot be used: {why}") from error
+    return Path(path)
+
+
 def regular_size(path: Path) -> int:
     """The size of a regular file in bytes; anything else is refused."""
     try:

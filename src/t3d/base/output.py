@@ -18,10 +18,12 @@ class Output:
     Characters that its encoding lacks are replaced in any case.
     """
 
-    def __init__(self, stream: TextIO | None, essential: bool = False) -> None:
+    def __init__(
+        self, stream: TextIO | None, essential: bool = False, complains: bool = True
+    ) -> None:
         """`stream` is None where the program was started without one."""
         self._stream = stream
-        self._essential = essential
+        self._essential, self._complains = essential, complains
         self._silent = False
 
     def __getattr__(self, name: str) -> Any:
@@ -91,7 +93,8 @@ class Output:
             if isinstance(error, BrokenPipeError):
                 raise error
             raise CannotWrite(f"the output cannot be written: {why}") from error
-        complain(f"nothing more is shown, the output cannot be written: {why}")
+        if self._complains:
+            complain(f"nothing more is shown, the output cannot be written: {why}")
 
 
 def replaced(text: str, encoding: str) -> str:
@@ -112,7 +115,7 @@ def complain(text: str) -> None:
 def guarded(essential: bool) -> Iterator[None]:
     """Guard stdout and stderr meanwhile; `essential` is said of stdout."""
     before = sys.stdout, sys.stderr
-    guards = Output(sys.stdout, essential), Output(sys.stderr)
+    guards = Output(sys.stdout, essential), Output(sys.stderr, complains=False)
     sys.stdout, sys.stderr = (cast(TextIO, guard) for guard in guards)
     try:
         yield

@@ -1,6 +1,7 @@
 """Small helpers for text that people read."""
 
 import os
+import shlex
 import traceback
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -10,6 +11,12 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     """`; did you mean 'tau'?` if one of `names` is close, else nothing."""
     near = get_close_matches(name, list(names), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def typed_path(path: str | os.PathLike[str]) -> str:
+    """A path as it is typed in a shell; one that looks like an option gets ./ in front."""
+    text = os.fspath(path)
+    return shlex.quote(f"./{text}" if text.startswith("-") else text)
 
 
 def one_line(error: BaseException) -> str:

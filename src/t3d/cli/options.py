@@ -121,6 +121,10 @@ def read(command: Command, words: Sequence[str]) -> dict[str, Any]:
     for word in rest:
         if word.startswith("-") and word != "-":
             raise UsageError(parser.unknown(word.partition("=")[0]))
+    for option in command.all_options:
+        if getattr(typed, option.name, None) == "":
+            expected = f"expected a value: {option.spelling}"
+            raise UsageError(f"{option.flag} is ''; {expected} (t3d {command.name} --help)")
     return vars(typed) | _argument(command, [*rest, *after])
 
 
@@ -134,6 +138,8 @@ def _argument(command: Command, words: list[str]) -> dict[str, Any]:
         raise UsageError(f"{what} (t3d {command.name} --help)")
     if argument is None:
         return {}
+    if "" in words:
+        raise UsageError(f"{command.name}: an argument is ''; expected {argument.help}")
     if not words and argument.count != "optional":
         raise UsageError(f"{command.name} needs {argument.help}: {command.usage}")
     return {argument.name: tuple(words) if many else words[0] if words else None}

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import shlex
 from argparse import Namespace
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from t3d.base.errors import BadInput, T3DError
 from t3d.base.knobs import flag
+from t3d.base.text import typed_path
 from t3d.cli import say
 from t3d.cli.knobs import knob_values, read_knobs, typed_values
 from t3d.cli.options import Argument, Command, Option, parse, whole_number
@@ -75,7 +77,7 @@ def _spec_of(typed: Namespace) -> tuple["Spec", Path]:
     from t3d.study.spec import Spec, read_spec
 
     path = Path(typed.spec[0])
-    if path.suffix == ".toml" or path.exists():
+    if path.suffix == ".toml" or os.path.exists(path):
         if len(typed.spec) > 1 or typed.seeds or typed.preset or typed.set:
             raise BadInput(
                 f"{path} says what to sweep; leave out --seeds, --preset, --set and other words"
@@ -85,7 +87,7 @@ def _spec_of(typed: Namespace) -> tuple["Spec", Path]:
         values = {"env": list(typed.spec), "knobs": dict(knob_values(each) for each in typed.set)}
         values |= {"seeds": typed_values(typed.seeds or "1"), "preset": typed.preset or "auto"}
         spec, name = Spec.from_dict(values), "-".join(typed.spec)
-    out = path if path.is_dir() else Path("runs") / safe_name(name)
+    out = path if os.path.isdir(path) else Path("runs") / safe_name(name)
     return spec, Path(typed.out or out)
 
 
@@ -195,7 +197,7 @@ def _end_tuning(plan: "Plan", study: "Study", console: "Console") -> int:
     except T3DError as error:
         tell(f"  picture none: {error}")
     tell(f"The best of {len(trials)} noisy trials looks better than it is. Test it on new seeds:")
-    env, file = shlex.quote(plan.base.env), shlex.quote(str(preset))
+    env, file = shlex.quote(plan.base.env), typed_path(preset)
     seeds = f"--seed {plan.base.seed + 1} --seeds 5"
     tell(f"  {say.t3d()} train {env} --preset {file} {seeds}")
     return 0

@@ -10,11 +10,12 @@ score.json           the returns of that agent on test episodes, at the end of t
 checkpoints/         the complete state of the run at some steps (checkpoint.py)
 """
 
+import hashlib
 import json
 import os
 import platform
-import shlex
 import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
@@ -23,16 +24,18 @@ from typing import overload
 
 from t3d.base import files
 from t3d.base.errors import BadInput, T3DError
-from t3d.base.text import did_you_mean
+from t3d.base.text import did_you_mean, typed_path
 from t3d.config import Config
 from t3d.run.records import KINDS, Json, Kind, Record, finite
+
+_LONGEST_NAME = 200  # bytes; file systems allow 255
 
 
 class RunFolder:
     """Paths of a run, and its plain files."""
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path = files.usable(path)
         self.metrics_path = self.path / "metrics.jsonl"
         self.best_agent = self.path / "best.safetensors"
         self.score_path = self.path / "score.json"
@@ -50,7 +53,8 @@ class RunFolder:
     def create(self, config: Config, about: Json) -> None:
         """Make the folder on disk, complete or not at all."""
         self.require_free()
-        draft = RunFolder(self.path.with_name(f".{self.path.name}-{os.getpid()}"))
+        # A name of its own: the run's may be as long as the system allows.
+        draft = RunFolder(self.path.with_name(f".new-{os.getpid()}-{threading.get_ident()}"))
         shutil.rmtree(draft.path, ignore_errors=True)
         try:
             draft.checkpoints.mkdir(parents=True)
@@ -59,12 +63,11 @@ class RunFolder:
             files.write(draft.metrics_path, b"")
             os.rename(draft.path, self.path)
             files.flush_folder(self.path.parent)
-        except T3DError:
+        except BaseException as error:
             shutil.rmtree(draft.path, ignore_errors=True)
+            if isinstance(error, OSError):
+                raise files.cannot_write(f"run folder {self.path}", error) from error
             raise
-        except OSError as error:
-            shutil.rmtree(draft.path, ignore_errors=True)
-            raise files.cannot_write(f"run folder {self.path}", error) from error
 
     def write_config(self, config: Config) -> None:
         """Write config.json, complete or not at all."""
@@ -163,7 +166,7 @@ class RunFolder:
 
     def __str__(self) -> str:
         """The folder as it is typed in a shell."""
-        return shlex.quote(str(self.path))
+        return typed_path(self.path)
 
     def newest_checkpoint(self) -> Path | None:
         """The checkpoint with the most steps; None if there is none."""
@@ -180,8 +183,13 @@ class RunFolder:
 
 
 def safe_name(text: str) -> str:
-    """A text as a file name that every file system allows."""
-    return "".join(c if c.isalnum() or c in "-._" else "-" for c in text)
+    """A text as a file name that every file system allows, with room for more at its end."""
+    name = "".join(c if c.isalnum() or c in "-._" else "-" for c in text)
+    if len(name.encode(errors="replace")) <= _LONGEST_NAME:
+        return name
+    # Two long names that begin alike are still two.
+    start = name.encode(errors="replace")[: _LONGEST_NAME - 17].decode(errors="ignore")
+    return f"{start}-{hashlib.sha256(text.encode(errors='replace')).hexdigest()[:16]}"
 
 
 def _no_number(name: str) -> float:

@@ -1,5 +1,6 @@
 """Where a run is stored: in its folder, or nowhere."""
 
+from t3d.base.text import typed_path
 from t3d.learn.agent import Agent
 from t3d.learn.replay.memory import ReplayBuffer
 from t3d.run import checkpoint, health
@@ -68,7 +69,7 @@ class DiskStore(Store):
         bundle = health.write_bundle(self.folder, agent, memory, about)
         good = self.folder.newest_checkpoint()
         last = f"the last good checkpoint is {good.name}" if good else "there was no checkpoint yet"
-        return f"; {last}; reproduce with: python -m t3d.run.health {bundle}"
+        return f"; {last}; reproduce with: python -m t3d.run.health {typed_path(bundle)}"
 
     def how_to_resume(self, step: int) -> str:
         """The command, for a run that was saved at a step."""

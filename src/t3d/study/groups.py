@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from t3d.base import files
 from t3d.base.errors import BadInput
 from t3d.study.evaluations import Evaluations, describe, differing_knobs, read_evaluations
 
@@ -38,7 +39,7 @@ def _labelled(arguments: Sequence[str]) -> dict[str, list[Path]]:
     labelled: dict[str, list[Path]] = {}
     seen: set[Path] = set()
     # LABEL=PATH, but for a folder of that name; the same label again adds to its group.
-    pairs = [("", a) if Path(a).is_dir() or "=" not in a else a.split("=", 1) for a in arguments]
+    pairs = [("", a) if os.path.isdir(a) or "=" not in a else a.split("=", 1) for a in arguments]
     parents = [Path(path).resolve().parent for label, path in pairs if not label]
     for label, path in pairs:
         label = label or os.path.relpath(Path(path).resolve(), os.path.commonpath(parents))
@@ -52,7 +53,7 @@ def _labelled(arguments: Sequence[str]) -> dict[str, list[Path]]:
 
 def _run_folders(path: str) -> list[Path]:
     """A run folder, or those in a folder."""
-    folder = Path(path)
+    folder = files.usable(path)
     if not folder.is_dir():
         raise BadInput(f"no folder at {path}; expected a run, a folder of runs, or LABEL=FOLDER")
     if (folder / "config.json").is_file():

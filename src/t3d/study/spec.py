@@ -104,7 +104,7 @@ def _seeds(seeds: Any) -> list[int]:
 
 def read_spec(path: Path) -> Spec:
     """The spec in a TOML file, or in the folder of a sweep that was started."""
-    if path.is_dir():
+    if files.usable(path).is_dir():
         if not (path / "sweep.json").is_file():
             raise BadInput(f"{path} is not the folder of a sweep: it has no sweep.json")
         return Spec.from_dict(files.read_json(path / "sweep.json"))

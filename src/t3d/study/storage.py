@@ -28,7 +28,7 @@ def open_study(plan: Plan) -> optuna.Study:
     if plan.trials < 1:
         raise BadInput(f"trials is {plan.trials}; expected at least 1")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    local, out = plan.storage is None, plan.out
+    local, out = plan.storage is None, files.usable(plan.out)
     used = out.exists() and (not out.is_dir() or any(out.glob("[!.]*")))
     if used and not (out / ".folder").is_file():
         raise BadInput(f"{out} exists and is not the folder of a search; choose another with --out")

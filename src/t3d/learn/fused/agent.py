@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import numba
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
@@ -54,6 +55,8 @@ class FusedT3D(T3D):
     @classmethod
     def why_not(cls, config: Config, layout: Layout | None) -> str:
         """Why this engine cannot be used for a config and a layout; empty if it can."""
+        if numba.config.DISABLE_JIT:
+            return "fused is compiled by Numba, which NUMBA_DISABLE_JIT turns off"
         if layout and layout.images:
             return "fused has no convolutions for images"
         if config.device.partition(":")[0] != "cpu":
