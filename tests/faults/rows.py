@@ -42,6 +42,7 @@ from t3d.play.envs import EnvMaker
 from t3d.run import checkpoint, health
 from t3d.run.folder import RunFolder
 from t3d.run.loop import Run
+from t3d.run.manifest import seal
 from t3d.run.store import DiskStore
 
 # R1: real processes, killed with a real SIGKILL.
@@ -187,7 +188,7 @@ def calls_of_a_save(run: Run, folder: Path) -> int:
 def state_after(path: Path) -> str:
     """What is wrong with the checkpoints that a broken save has left."""
     newest = checkpoint.newest_valid(RunFolder(path))
-    if newest is None or newest.manifest["step"] not in (40, 60):
+    if newest is None or newest.manifest.step not in (40, 60):
         return "no valid checkpoint of step 40 or 60"
     if newest.damaged:
         return f"a half of a checkpoint is in the way: {newest.damaged}"
@@ -209,7 +210,7 @@ def dying_saves(count: int, folder: Path) -> Iterator[Case]:
         if not wrong:  # and the next save is not disturbed by what was left
             in_a_fork(partial(save_in, run, copy, lambda: None))
             after = checkpoint.newest_valid(RunFolder(copy))
-            if after is None or after.manifest["step"] != 60:
+            if after is None or after.manifest.step != 60:
                 wrong = "the next save did not work"
         yield f"died {'in' if half else 'before'} call {at} of {total}", wrong
         shutil.rmtree(copy)
@@ -292,7 +293,7 @@ def damaged(run: Path, newest: Path, name: str, content: bytes | None) -> str:
         file.write_bytes(content)
     try:
         valid = checkpoint.newest_valid(RunFolder(run))
-        if valid is None or valid.manifest["step"] != 40:
+        if valid is None or valid.manifest.step != 40:
             return "not detected"
         return "" if name in valid.damaged[newest] else f"not named: {valid.damaged[newest]}"
     finally:
@@ -370,11 +371,12 @@ def hostile_files(mark: Path, agent: bytes) -> dict[str, tuple[str, Any]]:
 
 def outside(path: Path) -> None:
     """A manifest, well sealed, that names a file above its folder."""
-    manifest = checkpoint.manifest_of(path.parent / "good")
+    manifest = json.loads((path.parent / "good" / "manifest.json").read_text())
     secret = path.parents[3] / "secret.safetensors"
     secret.write_bytes(b"secret")
     manifest["files"]["../../../secret.safetensors"] = manifest["files"]["agent.safetensors"]
-    path.write_bytes(checkpoint._sealed(manifest))
+    del manifest["sha256"]
+    path.write_bytes(seal(manifest))
 
 
 def link(path: Path) -> None:
@@ -558,7 +560,7 @@ def broken_number(path: Path, what: str, engine: str, value: float) -> str:
         if len(bundles) != 1 or not health.broken(health.reproduce(bundles[0])):
             return "the bundle does not reproduce it"
         newest = checkpoint.newest_valid(RunFolder(path))
-        return "" if newest and newest.manifest["step"] == 40 else "no good checkpoint is left"
+        return "" if newest and newest.manifest.step == 40 else "no good checkpoint is left"
     finally:
         run.close()
 
