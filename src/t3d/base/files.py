@@ -11,6 +11,7 @@ import os
 import shutil
 import stat
 import tempfile
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
@@ -79,7 +80,7 @@ def flush_folder(path: Path) -> None:
         os.close(descriptor)
 
 
-def open_regular(path: Path, maximum: float = math.inf) -> BinaryIO:
+def open_regular(path: Path, maximum: float = math.inf) -> BufferedReader:
     """A regular file of at most `maximum` bytes, to read.
 
     Links, pipes and devices are refused: they may lead anywhere, and never end or never answer.
@@ -109,6 +110,12 @@ def regular_size(path: Path) -> int:
     if not stat.S_ISREG(status.st_mode):
         raise BadInput(f"{path} is not a regular file")
     return status.st_size
+
+
+def require_regular(path: Path) -> None:
+    """Refuse to write where there is a link, a pipe or a device: it would lead elsewhere."""
+    if os.path.lexists(path):
+        regular_size(path)
 
 
 def read_json(path: Path, maximum: int = _MAXIMUM_JSON) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from t3d import __version__
 from t3d.base.errors import T3DError
-from t3d.base.text import did_you_mean
+from t3d.base.text import clean, did_you_mean
 from t3d.cli import pages, runs, studies, train
 from t3d.cli.help import row
 from t3d.cli.options import UsageError
@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return _dispatch(words)
     except T3DError as error:
-        print(f"t3d: {error}", file=sys.stderr)
+        print(f"t3d: {clean(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130

@@ -26,23 +26,23 @@ def inspect(words: list[str]) -> int:
     if typed.json:
         print(json.dumps(facts))
         return 0
-    print(f"{facts['run']}: {facts['env']}, seed {facts['seed']}, engine {facts['engine']}")
+    say.line(f"{facts['run']}: {facts['env']}, seed {facts['seed']}, engine {facts['engine']}")
     step = facts["step"]
     if step is None:
-        print("no valid checkpoint yet")
+        say.line("no valid checkpoint yet")
     else:
         state = "being trained" if facts["training"] else "finished" if facts["finished"] else ""
         where = f"step {step:,} of {facts['steps']:,}, {facts['updates']:,} updates"
-        print(f"{where}{f', {state}' if state else ''}")
+        say.line(f"{where}{f', {state}' if state else ''}")
         if facts["best_mean"] is not None:
-            print(f"best evaluation {facts['best_mean']:,.2f}, at step {facts['best_step']:,}")
+            say.line(f"best evaluation {facts['best_mean']:,.2f}, at step {facts['best_step']:,}")
         why = "; ".join(facts["not_bit_exact"])
-        print("bit-exact" if facts["bit_exact"] else f"not bit-exact: {why}")
-        print(f"digest {facts['digest']}")
+        say.line("bit-exact" if facts["bit_exact"] else f"not bit-exact: {why}")
+        say.line(f"digest {facts['digest']}")
     for name, file in facts["checkpoints"].items():
-        print(f"  {name}  {'valid, ' + size(file['bytes']) if file['valid'] else file['why']}")
+        say.line(f"  {name}  {'valid, ' + size(file['bytes']) if file['valid'] else file['why']}")
     if step is not None and not facts["training"] and not facts["finished"]:
-        print(f"resume with: {say.t3d()} resume {RunFolder(typed.run)}")
+        say.line(f"resume with: {say.t3d()} resume {RunFolder(typed.run)}")
     return 0
 
 
@@ -63,8 +63,8 @@ def evaluate(words: list[str]) -> int:
         print(json.dumps(facts | {"lengths": score.lengths}))
         return 0
     for episode, (total, length) in enumerate(zip(score.returns, score.lengths)):
-        print(f"episode {episode:>3}  return {total:>12,.2f}  steps {length:>6,}")
-    print(f"mean {score.mean:,.2f}, std {score.std:,.2f} over {typed.episodes} episodes")
+        say.line(f"episode {episode:>3}  return {total:>12,.2f}  steps {length:>6,}")
+    say.line(f"mean {score.mean:,.2f}, std {score.std:,.2f} over {typed.episodes} episodes")
     return 0
 
 
@@ -84,8 +84,9 @@ def record(words: list[str]) -> int:
     folder = RunFolder.open(typed.run)
     out = Path(typed.out or folder.path / "episode")
     files, total = record_video(folder, out, typed.seed, typed.agent)
-    print(f"return {total:,.2f}")
-    print(*files, sep="\n")
+    say.line(f"return {total:,.2f}")
+    for file in files:
+        say.line(file)
     return 0
 
 
@@ -96,5 +97,6 @@ def plot(words: list[str]) -> int:
     from t3d.show import plots
 
     default = Path(typed.runs[0]) / "curve" if len(typed.runs) == 1 else Path("runs") / "curves"
-    print(*plots.plot(typed.runs, Path(typed.out or default)), sep="\n")
+    for file in plots.plot(typed.runs, Path(typed.out or default)):
+        say.line(file)
     return 0

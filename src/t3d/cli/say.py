@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from t3d.base.text import clean
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -16,6 +18,11 @@ def console() -> "Console":
     from t3d.show.terminal import PatientConsole
 
     return PatientConsole()
+
+
+def line(text: object) -> None:
+    """Print one line. It may hold names from a file or an environment: they are cleaned."""
+    print(clean(text))
 
 
 def t3d() -> str:

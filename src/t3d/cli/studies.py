@@ -240,7 +240,8 @@ def compare(words: list[str]) -> int:
         pages.show(comparison, say.console())
     pictures = pages.draw(comparison, Path(typed.out))
     if not typed.json:
-        print(*pictures, file, sep="\n")
+        for each in (*pictures, file):
+            say.line(each)
     return 0
 
 
@@ -269,12 +270,13 @@ def check(words: list[str]) -> int:
     try:
         pictures = pages.draw(checked, Path(typed.out or Path(typed.run) / "check"))
         if not typed.json:
-            print(*pictures, sep="\n")
+            for each in pictures:
+                say.line(each)
     except T3DError as error:
         if typed.out:
             raise
         if not typed.json:
-            print(f"no picture: {error}")
+            say.line(f"no picture: {error}")
     return 1 if checked.result["verdict"] == "below" else 0
 
 

@@ -91,13 +91,14 @@ def doctor(words: list[str]) -> int:
     width = max(map(len, diagnosis.facts))
     for name, fact in diagnosis.facts.items():
         first, *more = fact if isinstance(fact, list) else [fact]
-        print(f"{name:>{width}}  {first}")
+        say.line(f"{name:>{width}}  {first}")
         for line in more:
-            print(f"{'':>{width}}  {line}")
+            say.line(f"{'':>{width}}  {line}")
     print()
     for advice in diagnosis.advice or ["random play shows nothing that needs changing"]:
-        print(f"- {advice}")
-    print(f"\n  {command}")
+        say.line(f"- {advice}")
+    print()
+    say.line(f"  {command}")
     return 0
 
 
@@ -105,9 +106,10 @@ def presets(words: list[str]) -> int:
     """List the presets: for which environment, with which knobs, and why."""
     parse(Command("presets", f"{presets.__doc__}"), words)
     for name, preset in PRESETS.items():
-        print(f"{name}\n    {preset.why}")
+        say.line(name)
+        say.line(f"    {preset.why}")
         flags = [flag(knob, value) for knob, value in preset.knobs.items()]
-        print(f"    {' '.join(flags) or '(the defaults)'}")
+        say.line(f"    {' '.join(flags) or '(the defaults)'}")
     print("\nt3d train ENV uses the preset named ENV, if there is one; --preset NAME uses another.")
     return 0
 

@@ -24,6 +24,7 @@ class Lock:
         """Acquire it; an error names the process that holds it."""
         self._path = folder.path / "lock"
         self._descriptor: int | None = None
+        files.require_regular(self._path)
         try:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
@@ -54,9 +55,9 @@ def is_locked(folder: RunFolder) -> bool:
     if fcntl is None:  # pragma: no cover, not on Windows
         return False
     try:
-        with (folder.path / "lock").open("rb") as file:
+        with files.open_regular(folder.path / "lock") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
+    except BadInput:  # there is none, or none that a trainer could hold
         return False
     except OSError:
         return True
@@ -69,7 +70,8 @@ def alone(path: Path) -> Iterator[str]:
 
     The id is stored in the folder: the same by whatever path and from whatever machine.
     """
-    with (path / ".folder").open("a+") as file:
+    files.require_regular(path / ".folder")
+    with (path / ".folder").open("a+", errors="replace") as file:
         if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)

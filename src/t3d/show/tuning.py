@@ -130,7 +130,7 @@ def draw(title: str, trials: Sequence[Result], shares: dict[str, float], out: Pa
     line = [(number, best.value) for number, best in so_far if best]
     axes.step(*zip(*line), where="post", color="C0", lw=2, alpha=0.6, label="best so far")
     note = "mean of the last third of its evaluations;\nif it did not finish, its last one"
-    axes.set(title=title, xlabel="trial", ylabel=f"return\n({note})")
+    axes.set(title=plots.named(title), xlabel="trial", ylabel=f"return\n({note})")
     axes.locator_params(axis="x", integer=True)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.grid(alpha=0.3)

@@ -37,6 +37,8 @@ def record(policy: Policy, maker: EnvMaker, out: Path, seed: int = 0) -> tuple[l
             height, width = (side // 2 * 2 for side in frame.shape[:2])  # the format wants even
             if writer is None:
                 out.parent.mkdir(parents=True, exist_ok=True)
+                for path in (mp4, gif):  # a link or a pipe there would lead elsewhere
+                    path.unlink(missing_ok=True)
                 size = (width, height)
                 writer = imageio_ffmpeg.write_frames(str(mp4), size, fps=speed, macro_block_size=1)
                 writer.send(None)
