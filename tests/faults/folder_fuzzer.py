@@ -239,7 +239,8 @@ def other_array(array: Any, chance: random.Random) -> tuple[str, Any]:
         "wider": lambda: np.stack([array, array], axis=-1),
     }
     what = chance.choice(sorted(kinds))
-    return what, kinds[what]()
+    changed = kinds[what]()
+    return what, changed.reshape(array.shape) if what == "random" else changed
 
 
 def _largest(dtype: Any, smallest: bool = False) -> Any:

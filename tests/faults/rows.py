@@ -32,6 +32,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 import t3d
+from faults import rows_folders
 from faults.common import LONGER, Case, Row, command, in_session, process, trained
 from helpers import broken_envs
 from helpers.memories import filled_memory
@@ -708,4 +709,5 @@ ROWS = {
     "R10": Row("a million fused updates: memory, descriptors, threads", 1000, 10, long_runs),
     "R11": Row("Ctrl-C and SIGTERM", 50, 2, signals),
     "R12": Row("two trainers, one folder", 5, 1, two_trainers),
+    **rows_folders.ROWS,
 }

@@ -3,6 +3,8 @@
 import importlib
 import os
 import sys
+from collections.abc import Sequence
+from importlib.machinery import PathFinder
 from types import ModuleType
 from typing import Any
 
@@ -17,6 +19,44 @@ def name_of(thing: Any) -> str:
     """
     name = getattr(thing, "__qualname__", f"<{type(thing).__name__}>")
     return f"{getattr(thing, '__module__', '?')}:{name}"
+
+
+def source_of(module_name: str) -> str | None:
+    """The file that an import of a module would run last; None if there is no such module.
+
+    Nothing is run to find it. (`importlib.util.find_spec` would import the parent packages.)
+    """
+    where: Sequence[str] | None = None
+    spec: Any = None
+    parts = module_name.split(".")
+    for count in range(1, len(parts) + 1):
+        name = ".".join(parts[:count])
+        module = sys.modules.get(name)
+        spec = getattr(module, "__spec__", None) if module else _spec_of(name, where)
+        inside = getattr(module, "__path__", None) or getattr(
+            spec, "submodule_search_locations", None
+        )
+        if (module is spec is None) or (inside is None and count < len(parts)):
+            return None
+        where = None if inside is None else list(getattr(inside, "_path", inside))
+    origin = getattr(spec, "origin", None) or getattr(module, "__file__", None)
+    if origin in (None, "built-in", "frozen"):
+        return str(where[0]) if where else "a part of Python"
+    return str(os.path.realpath(origin))
+
+
+def _spec_of(name: str, where: Sequence[str] | None) -> Any:
+    """The spec of a module in some folders, or else where `import_module_of` would look."""
+    if not name.rpartition(".")[2].isidentifier():
+        return None
+    for finder in sys.meta_path:
+        if finder is PathFinder and where is None:
+            spec = PathFinder.find_spec(name, [os.getcwd(), *sys.path])
+        else:
+            spec = finder.find_spec(name, where)
+        if spec is not None:
+            return spec
+    return None
 
 
 def import_module_of(name: str, role: str, parameter: str) -> ModuleType:

@@ -10,6 +10,7 @@ from t3d.cli.options import Argument, Command, Option, one_of, parse, whole_numb
 RUN = Argument("run", "RUN", "a run folder")
 RUNS = Argument("runs", "RUN", "one or more run folders", "many")
 JSON = Option("json", "print one JSON object", False)
+TRUST = Option("trust", "trust the code that the folder names, now and from now on", False)
 _AGENT = Option(
     "agent", "which agent of the run: best or last", "best", "NAME", one_of("best", "last")
 )
@@ -52,11 +53,15 @@ def evaluate(words: list[str]) -> int:
         Option("episodes", "episodes to play", 10, "N", whole_number),
         Option("seed", "seed of the episodes", 0, "N", whole_number),
         _AGENT,
+        TRUST,
         JSON,
     ]
     typed = parse(Command("eval", f"{evaluate.__doc__}", RUN, {"options": options}), words)
     from t3d.api import evaluate as play
+    from t3d.run.folder import RunFolder
 
+    config = RunFolder.open(typed.run).config()
+    say.require_trust(typed.run, config, trust=typed.trust, given=["ray"])
     score = play(typed.run, episodes=typed.episodes, seed=typed.seed, which=typed.agent)
     if typed.json:
         facts = {"mean": score.mean, "std": score.std, "returns": score.returns}
@@ -74,6 +79,7 @@ def record(words: list[str]) -> int:
         Option("out", "file to write; by default episode.mp4 in the run folder", None, "PATH"),
         Option("seed", "seed of the episode", 0, "N", whole_number),
         _AGENT,
+        TRUST,
     ]
     typed = parse(Command("record", f"{record.__doc__}", RUN, {"options": options}), words)
     if typed.seed < 0:
@@ -82,6 +88,7 @@ def record(words: list[str]) -> int:
     from t3d.show.pictures import record_video
 
     folder = RunFolder.open(typed.run)
+    say.require_trust(typed.run, folder.config(), trust=typed.trust, given=["ray"])
     out = Path(typed.out or folder.path / "episode")
     files, total = record_video(folder, out, typed.seed, typed.agent)
     say.line(f"return {total:,.2f}")

@@ -4,6 +4,7 @@ import os
 import shlex
 import shutil
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,8 @@ from t3d.base.text import clean
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from t3d.config import Config
 
 
 def console() -> "Console":
@@ -23,6 +26,21 @@ def console() -> "Console":
 def line(text: object) -> None:
     """Print one line. It may hold names from a file or an environment: they are cleaned."""
     print(clean(text))
+
+
+def ask(question: str) -> bool:
+    """The user's answer to a question; no where nobody can be asked."""
+    if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    print(f"{clean(question)} [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def require_trust(where: str, *configs: "Config", trust: bool, given: Iterable[str] = ()) -> None:
+    """Refuse code that a folder names, unless the user trusts it, by an option or if asked."""
+    from t3d.run.trust import require
+
+    require(where, *configs, given=tuple(given), trust=trust, ask=ask, how="add --trust")
 
 
 def t3d() -> str:

@@ -13,7 +13,7 @@ from t3d.base.knobs import flag
 from t3d.cli import say
 from t3d.cli.knobs import read_knobs
 from t3d.cli.options import Argument, Command, Option, parse, whole_number
-from t3d.cli.runs import JSON, RUN
+from t3d.cli.runs import JSON, RUN, TRUST
 from t3d.config import search_ranges
 from t3d.presets import train_command
 
@@ -64,9 +64,15 @@ def sweep(words: list[str]) -> int:
             None,
             "ADDRESS",
         ),
+        TRUST,
     ]
     typed = parse(Command("sweep", about, spec, {"options": options}), words)
     combinations, out = _spec_of(typed)
+    if Path(typed.spec[0]).is_dir():  # its sweep.json may be somebody else's
+        from t3d.study.spec import runs_of
+
+        configs = [run.config for run in runs_of(combinations, out)]
+        say.require_trust(typed.spec[0], *configs, trust=typed.trust)
     return train_sweep(combinations, out, typed.jobs, typed.ray)
 
 

@@ -12,7 +12,7 @@ from t3d.base.knobs import flag
 from t3d.cli import say
 from t3d.cli.knobs import read_knobs
 from t3d.cli.options import Command, Option, parse, whole_number
-from t3d.cli.runs import JSON, RUN
+from t3d.cli.runs import JSON, RUN, TRUST
 from t3d.cli.studies import train_sweep
 from t3d.config import Config
 from t3d.presets import PRESETS, resolve
@@ -58,6 +58,7 @@ def resume(words: list[str]) -> int:
         Option("threads", "new number of CPU threads of an update", None, "N", whole_number),
         Option("ray", "new Ray cluster for its collectors", None, "ADDRESS"),
         _VIDEO,
+        TRUST,
     ]
     typed = parse(Command("resume", f"{resume.__doc__}", RUN, {"options": options}), words)
     from t3d.play.envs import EnvMaker
@@ -69,6 +70,7 @@ def resume(words: list[str]) -> int:
     changes = {name: getattr(typed, name) for name in ("steps", "ray", "threads")}
     changes = {name: value for name, value in changes.items() if value is not None}
     config = Config.from_dict(vars(folder.config()) | changes)
+    say.require_trust(typed.run, config, trust=typed.trust, given=changes)
     outcome = progress.train(EnvMaker(config.env, config), folder, {}, console)
     return end_training(outcome, console, video=typed.video)
 
