@@ -42,7 +42,7 @@ VALUES = [
     ),
     *('"' + "x" * 10**6 + '"', "[" + "1," * 10**5 + "1]", "[" * 200 + "]" * 200, DEEP),
 ]
-_CPU_SECONDS, _SECONDS, _MEGABYTES = 10, 60, 100
+_CPU_SECONDS, _SECONDS, _MEGABYTES = 10, 300, 100  # the machine may have other work
 
 
 class Change(NamedTuple):

@@ -74,7 +74,7 @@ def checked(field: "dataclasses.Field[Any]", kind: Any, value: Any) -> Any:
     if kind in (str, bool):
         is_text = isinstance(value, str) and 0 < len(value) <= _LONGEST and value.isprintable()
         if not (isinstance(value, bool) if kind is bool else is_text):
-            noun = "true or false" if kind is bool else "one line of text"
+            noun = "true or false" if kind is bool else "text of one line"
             raise BadInput(f"{name} is {value!r}; expected {noun}")
         return value
     return _number(field, kind, value)

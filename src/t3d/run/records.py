@@ -225,7 +225,8 @@ class MetricsFile:
         """Drop what is beyond `start`: a resumed run writes it again."""
         self._path = path
         try:
-            if files.regular_size(path) < start:
+            files.require_regular(path)
+            if path.stat().st_size < start:
                 raise BadInput(f"{path} is shorter than the checkpoint says: lines are lost")
             os.truncate(path, start)
             with files.open_regular(path) as file:
