@@ -201,7 +201,7 @@ def _end_tuning(plan: "Plan", study: "Study", console: "Console") -> int:
     def tell(text: str) -> None:
         terminal.say(console, text)
 
-    trials = results(study)
+    trials = results(plan, study)
     best = best_of(trials)
     if best is None:
         advice = "start from another --preset, or with a smaller --learning-rate"

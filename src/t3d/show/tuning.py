@@ -28,7 +28,7 @@ _PLAIN_EVERY = 60.0  # seconds between lines about a trial, where there is no te
 def tune(plan: Plan, console: Console) -> tuple["Study", int | None]:
     """Search for knobs and show the progress; the study, and the signal that stopped it, if any."""
     study = open_study(plan)
-    trials = results(study)
+    trials = results(plan, study)
     before = f", of which {len(trials)} have ended" if trials else ""
     head = f"{plan.base.env}, preset {plan.about['preset']}, {plan.base.steps:,} steps a trial"
     say(console, f"{head}, {plan.trials} trials{before}: {plan.out}")
