@@ -1,4 +1,6 @@
-"""What all tests share: one thread each, and a real browser."""
+"""What all tests share: one thread each, a config folder of their own, and a real browser."""
+
+import os
 
 import pytest
 import torch
@@ -18,6 +20,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return group is None or group.args[0] not in _LONG
 
     items.sort(key=is_short)  # stable: otherwise in their usual order
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_config_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What the tests train is not remembered as trusted by the user."""
+    os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("config"))
 
 
 @pytest.fixture(autouse=True)

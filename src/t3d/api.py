@@ -14,6 +14,7 @@ from t3d.learn.engines import AgentSource, by_name
 from t3d.learn.networks import Body
 from t3d.play.envs import EnvMaker, EnvSource, GuardedEnv, env_name
 from t3d.presets import resolve
+from t3d.run import trust as trusting
 from t3d.run.agents import evaluate as evaluate
 from t3d.run.agents import load as load
 from t3d.run.finish import finish
@@ -66,17 +67,22 @@ def resume(
     watchers: Sequence[Watcher] = (),
     video: bool = False,
     quiet: bool = False,
+    trust: bool = False,
     **knobs: Any,
 ) -> Agent:
     """Resume a run from its newest checkpoint, to its end or to another number of steps.
 
-    `env`, `agent` and `body` are needed only if those of the run cannot be imported. `knobs` are
-    fields of `Config` to change from here on, such as `learning_rate`; the run records that.
+    `env`, `agent` and `body` are needed only if those of the run cannot be imported. Of a run
+    that was not trained here, pass them, or `trust=True` if you trust the code that it names.
+    `knobs` are fields of `Config` to change from here on, such as `learning_rate`; the run records
+    that.
     """
     folder = RunFolder.open(run)
     changes = {"steps": steps, "agent": agent, "body": body}
     changes = knobs | {name: value for name, value in changes.items() if value is not None}
     config = Config.from_dict(vars(folder.config()) | by_name(changes))
+    given = [*changes, *(["env"] if env is not None else [])]
+    trusting.require(run, config, given=given, trust=trust)
     maker, console = EnvMaker(env or config.env, config), PatientConsole(quiet=quiet)
     outcome = progress.train(maker, folder, {}, console, watchers, changes.keys())
     return _finished(outcome, maker, console, video)
@@ -95,8 +101,17 @@ def _finished(outcome: Outcome, maker: EnvMaker, console: Console, video: bool) 
 
 
 def make_env(
-    run: str | Path, *, env: EnvSource | None = None, render_mode: str | None = None
+    run: str | Path,
+    *,
+    env: EnvSource | None = None,
+    render_mode: str | None = None,
+    trust: bool = False,
 ) -> GuardedEnv:
-    """The environment of a run as its agent sees it: `select_action` takes its observations."""
+    """The environment of a run as its agent sees it: `select_action` takes its observations.
+
+    Of a run that was not trained here, pass it, or `trust=True` if you trust the code behind it.
+    """
     config = RunFolder.open(run).config()
+    given = ["agent", "body", "ray", *(["env"] if env is not None else [])]
+    trusting.require(run, config, given=given, trust=trust)
     return EnvMaker(env or config.env, config).make(render_mode=render_mode)

@@ -316,7 +316,7 @@ class Config:
         maximum=10**12,
     )
     eval_episodes: int = knob(
-        "records", 10, "episodes per evaluation, played without noise", minimum=1, maximum=10**6
+        "records", 10, "episodes per evaluation, played without noise", minimum=1, maximum=10**5
     )
     log_every: int = knob(
         "records",

@@ -32,6 +32,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 import t3d
+from faults import rows_folders
 from faults.common import LONGER, Case, Row, command, in_session, process, trained
 from faults.rows_exact import exact
 from faults.rows_output import stop_signals, unwritable
@@ -45,6 +46,7 @@ from t3d.play.envs import EnvMaker
 from t3d.run import checkpoint, health
 from t3d.run.folder import RunFolder
 from t3d.run.loop import Run
+from t3d.run.manifest import seal
 from t3d.run.store import DiskStore
 
 # R1: real processes, killed with a real SIGKILL.
@@ -190,7 +192,7 @@ def calls_of_a_save(run: Run, folder: Path) -> int:
 def state_after(path: Path) -> str:
     """What is wrong with the checkpoints that a broken save has left."""
     newest = checkpoint.newest_valid(RunFolder(path))
-    if newest is None or newest.manifest["step"] not in (40, 60):
+    if newest is None or newest.manifest.step not in (40, 60):
         return "no valid checkpoint of step 40 or 60"
     if newest.damaged:
         return f"a half of a checkpoint is in the way: {newest.damaged}"
@@ -212,7 +214,7 @@ def dying_saves(count: int, folder: Path) -> Iterator[Case]:
         if not wrong:  # and the next save is not disturbed by what was left
             in_a_fork(partial(save_in, run, copy, lambda: None))
             after = checkpoint.newest_valid(RunFolder(copy))
-            if after is None or after.manifest["step"] != 60:
+            if after is None or after.manifest.step != 60:
                 wrong = "the next save did not work"
         yield f"died {'in' if half else 'before'} call {at} of {total}", wrong
         shutil.rmtree(copy)
@@ -295,7 +297,7 @@ def damaged(run: Path, newest: Path, name: str, content: bytes | None) -> str:
         file.write_bytes(content)
     try:
         valid = checkpoint.newest_valid(RunFolder(run))
-        if valid is None or valid.manifest["step"] != 40:
+        if valid is None or valid.manifest.step != 40:
             return "not detected"
         return "" if name in valid.damaged[newest] else f"not named: {valid.damaged[newest]}"
     finally:
@@ -373,11 +375,12 @@ def hostile_files(mark: Path, agent: bytes) -> dict[str, tuple[str, Any]]:
 
 def outside(path: Path) -> None:
     """A manifest, well sealed, that names a file above its folder."""
-    manifest = checkpoint.manifest_of(path.parent / "good")
+    manifest = json.loads((path.parent / "good" / "manifest.json").read_text())
     secret = path.parents[3] / "secret.safetensors"
     secret.write_bytes(b"secret")
     manifest["files"]["../../../secret.safetensors"] = manifest["files"]["agent.safetensors"]
-    path.write_bytes(checkpoint._sealed(manifest))
+    del manifest["sha256"]
+    path.write_bytes(seal(manifest))
 
 
 def link(path: Path) -> None:
@@ -561,7 +564,7 @@ def broken_number(path: Path, what: str, engine: str, value: float) -> str:
         if len(bundles) != 1 or not health.broken(health.reproduce(bundles[0])):
             return "the bundle does not reproduce it"
         newest = checkpoint.newest_valid(RunFolder(path))
-        return "" if newest and newest.manifest["step"] == 40 else "no good checkpoint is left"
+        return "" if newest and newest.manifest.step == 40 else "no good checkpoint is left"
     finally:
         run.close()
 
@@ -713,4 +716,5 @@ ROWS = {
     "R14": Row("environments that crash, hang, fork, print or change things", 90, 15, surroundings),
     "R15": Row("every signal that asks to end, at every moment", 48, 2, stop_signals),
     "R16": Row("outputs that cannot be written", 119, 2, unwritable),
+    **rows_folders.ROWS,
 }

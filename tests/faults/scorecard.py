@@ -1,5 +1,6 @@
 """Provoke every fault and print the scorecard: python tests/faults/scorecard.py [ROW ...]."""
 
+import os
 import sys
 import tempfile
 import time
@@ -18,6 +19,7 @@ def main() -> int:
         row = ROWS[name]
         began = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
+            os.environ["XDG_CONFIG_HOME"] = f"{folder}/.config"  # not the user's own
             cases = []
             for case in row.cases(row.full, Path(folder)):
                 cases.append(case)

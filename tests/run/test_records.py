@@ -158,7 +158,7 @@ def test_a_metrics_file_is_cut_where_a_checkpoint_was_taken(tmp_path: Path) -> N
     file.write({"kind": "two"})
     assert not file.matches(position)
     file.close()
-    again = MetricsFile(path, position["bytes"])
+    again = MetricsFile(path, position.bytes)
     assert again.matches(position)
     again.close()
     assert path.read_text() == '{"kind": "one"}\n'

@@ -48,7 +48,7 @@ def run(plan: Plan, study: optuna.Study) -> list[Result]:
     """Run the missing trials."""
     watcher = TuningWatcher(PatientConsole(quiet=True), plan, [])
     search(plan, study, lambda: False, watcher)
-    return results(study)
+    return results(plan, study)
 
 
 @pytest.fixture(scope="module")
@@ -281,14 +281,15 @@ def test_a_password_is_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_importances_are_drawn_once_enough_trials_finished(tmp_path: Path) -> None:
-    study = open_study(plan(tmp_path / "out", trials=1))
+    mine = plan(tmp_path / "out", trials=1)
+    study = open_study(mine)
     better(study, 4)
     with pytest.raises(T3DError, match="4 trials finished, and it takes 5"):
         importances(study)
     better(study, 4)
     shares = importances(study)
     assert shares == {"tau": pytest.approx(1.0)}
-    files = draw("a title", results(study), shares, tmp_path / "importance")
+    files = draw("a title", results(mine, study), shares, tmp_path / "importance")
     assert [file.name for file in files] == ["importance.png", "importance.svg"]
     words = files[1].read_text("utf-8")
     for word in ("a title", "tau", "best so far", "importance of the knobs"):

@@ -11,13 +11,16 @@ import os
 import shutil
 import stat
 import tempfile
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from t3d.base.errors import BadInput, CannotWrite
 
-_MAXIMUM_JSON = 64 * 2**20
+_MAXIMUM_JSON = 2**20  # bytes of a file, unless its reader allows more
 _MAXIMUM_HEADER = 2**20
+_MAXIMUM_VALUES = 600_000  # of a JSON text: lists of nothing take far more memory than bytes
+_MAXIMUM_NESTING = 50
 # Bytes per number of each type that we write.
 _WIDTHS = {"F64": 8, "F32": 4, "I64": 8, "U64": 8, "I32": 4, "U8": 1, "BOOL": 1}
 _WIDTHS |= {"F16": 2, "BF16": 2, "I16": 2, "I8": 1}  # of networks of the user's own
@@ -77,12 +80,24 @@ def flush_folder(path: Path) -> None:
         os.close(descriptor)
 
 
-def read(path: Path, maximum: int) -> bytes:
-    """The content of a regular file of at most `maximum` bytes. Links and devices are refused."""
+def open_regular(path: Path, maximum: float = math.inf) -> BufferedReader:
+    """A regular file of at most `maximum` bytes, to read.
+
+    Links, pipes and devices are refused: they may lead anywhere, and never end or never answer.
+    """
     size = regular_size(path)
     if size > maximum:
         raise BadInput(f"{path} has {size:,} bytes; expected at most {maximum:,}")
-    return path.read_bytes()
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {reason(error)}") from error
+
+
+def read(path: Path, maximum: int) -> bytes:
+    """The content of a regular file of at most `maximum` bytes."""
+    with open_regular(path, maximum) as file:
+        return file.read(maximum)
 
 
 def usable(path: str | Path) -> Path:
@@ -103,28 +118,67 @@ def regular_size(path: Path) -> int:
     """The size of a regular file in bytes; anything else is refused."""
     try:
         status = path.lstat()
-    except OSError as error:
-        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from error
+    except (OSError, ValueError) as error:
+        why = reason(error) if isinstance(error, OSError) else error
+        raise BadInput(f"{path} cannot be read: {why}") from error
     if not stat.S_ISREG(status.st_mode):
         raise BadInput(f"{path} is not a regular file")
     return status.st_size
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object."""
+def require_regular(path: Path) -> None:
+    """Refuse to write where there is a link, a pipe or a device: it would lead elsewhere."""
+    if os.path.lexists(path):
+        regular_size(path)
+
+
+def read_json(path: Path, maximum: int = _MAXIMUM_JSON) -> dict[str, Any]:
+    """The JSON object of a regular file of at most `maximum` bytes."""
+    content = read(path, maximum)
     try:
-        values = json.loads(read(path, _MAXIMUM_JSON))
-    except (OSError, ValueError, RecursionError) as error:
+        values = parse_json(content)
+    except ValueError as error:
         raise BadInput(f"{path} cannot be read: {error}") from error
     if not isinstance(values, dict):
         raise BadInput(f"{path} is not a JSON object")
     return values
 
 
+def parse_json(content: bytes) -> Any:
+    """A JSON value in UTF-8; ValueError if it is none, too deep, or too much."""
+    text = content.decode()
+    opened = text.count("[") + text.count("{")
+    if opened + text.count(",") > _MAXIMUM_VALUES:
+        raise ValueError(f"it has more than {_MAXIMUM_VALUES:,} values")
+    try:
+        value = json.loads(text, parse_constant=_no_number)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    if opened > _MAXIMUM_NESTING:
+        _check_nesting(value)
+    return value
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is not a number")
+
+
+def _check_nesting(value: Any) -> None:
+    level, depth = [value] if isinstance(value, (dict, list)) else [], 0
+    while level:
+        depth += 1
+        if depth > _MAXIMUM_NESTING:
+            raise ValueError(f"it is nested more than {_MAXIMUM_NESTING} deep")
+        inner: list[Any] = []
+        for each in level:
+            members = each.values() if isinstance(each, dict) else each
+            inner += [member for member in members if isinstance(member, (dict, list))]
+        level = inner
+
+
 def hash_of(path: Path) -> str:
     """The SHA-256 of a regular file."""
-    regular_size(path)
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -140,11 +194,11 @@ def header(path: Path) -> Header:
     """The header of a safetensors file whose size is the one that its header claims."""
     size = regular_size(path)
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             length = int.from_bytes(file.read(8), "little")
             if not 2 <= length <= min(_MAXIMUM_HEADER, size - 8):
                 raise ValueError(f"its header claims {length:,} bytes")
-            entries = json.loads(file.read(length))
+            entries = parse_json(file.read(length))
         metadata = entries.pop("__metadata__", {})
         shapes, dtypes, total = {}, {}, 0
         for name, entry in entries.items():
@@ -157,7 +211,7 @@ def header(path: Path) -> Header:
             total += math.prod(shape) * _WIDTHS[entry["dtype"]]
         if total != size - 8 - length:
             raise ValueError(f"it claims {total:,} bytes of numbers and has {size - 8 - length:,}")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadInput(f"{path} is not a safetensors file of T3D: {error}") from error
     return Header(shapes, metadata, dtypes)
 

@@ -3,6 +3,7 @@
 import importlib
 import os
 import sys
+from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
@@ -17,6 +18,51 @@ def name_of(thing: Any) -> str:
     """
     name = getattr(thing, "__qualname__", f"<{type(thing).__name__}>")
     return f"{getattr(thing, '__module__', '?')}:{name}"
+
+
+def source_of(module_name: str) -> str | None:
+    """The file that an import of a module would run last; None if there is no such module.
+
+    Nothing is run to find it. (`importlib.util.find_spec` would import the parent packages.)
+    """
+    inside: list[str] | None = None  # the folders of the package so far
+    origin = None
+    parts = module_name.split(".")
+    for count, part in enumerate(parts, start=1):
+        name = ".".join(parts[:count])
+        if name in sys.modules:
+            module = sys.modules[name]
+            origin = getattr(module, "__file__", None)
+            paths = getattr(module, "__path__", None)
+        else:
+            spec = _spec_of(name, inside) if part.isidentifier() else None
+            if spec is None:
+                return None
+            origin, paths = spec.origin, spec.submodule_search_locations
+        if paths is None and count < len(parts):
+            return None
+        # That of a folder without __init__.py would look its parent up, which is not imported.
+        inside = None if paths is None else list(getattr(paths, "_path", paths))
+    if origin in (None, "built-in", "frozen"):
+        return inside[0] if inside else "a part of Python"
+    return os.path.realpath(str(origin))
+
+
+def _spec_of(name: str, inside: list[str] | None) -> ModuleSpec | None:
+    """The spec of a module in a package, or else where `import_module_of` would look."""
+    for finder in sys.meta_path:
+        where = inside
+        if finder is PathFinder and inside is None:
+            where = [os.getcwd(), *sys.path]
+        try:
+            spec = finder.find_spec(name, where)
+        except KeyError:  # a folder without __init__.py, in another that is not imported
+            spec = ModuleSpec(name, None, is_package=True)
+            folders = [os.path.join(each, name.rpartition(".")[2]) for each in inside or ()]
+            spec.submodule_search_locations = [each for each in folders if os.path.isdir(each)]
+        if spec is not None:
+            return spec
+    return None
 
 
 def import_module_of(name: str, role: str, parameter: str) -> ModuleType:

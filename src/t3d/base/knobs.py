@@ -10,6 +10,8 @@ from typing import Any, Literal, get_args, get_origin
 from t3d.base.errors import BadInput
 from t3d.base.text import did_you_mean
 
+_LONGEST = 1000  # characters of a text, numbers of a list
+
 
 @dataclass(frozen=True)
 class Span:
@@ -65,13 +67,14 @@ def checked(field: "dataclasses.Field[Any]", kind: Any, value: Any) -> Any:
     if get_origin(kind) is tuple:
         kind = get_args(kind)[0]
         value = (value,) if isinstance(value, (int, float)) else value  # one number is enough
-        if not isinstance(value, (tuple, list)) or not value:
+        if not isinstance(value, (tuple, list)) or not 0 < len(value) <= _LONGEST:
             noun = "whole numbers" if kind is int else "numbers"
             raise BadInput(f"{name} is {value!r}; expected one or more {noun}")
         return tuple(_number(field, kind, item) for item in value)
     if kind in (str, bool):
-        if not isinstance(value, kind) or value == "":
-            noun = "true or false" if kind is bool else "text"
+        is_text = isinstance(value, str) and 0 < len(value) <= _LONGEST and value.isprintable()
+        if not (isinstance(value, bool) if kind is bool else is_text):
+            noun = "true or false" if kind is bool else "text of one line"
             raise BadInput(f"{name} is {value!r}; expected {noun}")
         return value
     return _number(field, kind, value)

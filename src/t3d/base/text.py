@@ -6,6 +6,22 @@ import traceback
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+MAXIMUM = 4000  # characters of a line on a terminal
+
+
+def clean(text: object, maximum: int = MAXIMUM) -> str:
+    r"""Text from a file or an environment, made safe to print: one line of bounded length.
+
+    What could move the cursor, hide text or change its direction (control characters, escapes,
+    line breaks, bidirectional overrides) is shown as in Python, such as \x1b.
+    """
+    line = str(text)
+    if len(line) > maximum:
+        line = f"{line[:maximum]} ... ({len(line):,} characters)"
+    if line.isprintable():
+        return line
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
     """`; did you mean 'tau'?` if one of `names` is close, else nothing."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from t3d import __version__
 from t3d.base import output
 from t3d.base.errors import T3DError
-from t3d.base.text import did_you_mean
+from t3d.base.text import clean, did_you_mean
 from t3d.cli import pages, runs, studies, train
 from t3d.cli.help import row
 from t3d.cli.options import UsageError, wants_help
@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
             sys.stdout.flush()
             return code
         except T3DError as error:
-            output.complain(f"{error}")
+            output.complain(clean(error))
             return 2
         except KeyboardInterrupt as interrupt:
             return exit_code(interrupt)

@@ -25,7 +25,7 @@ def report(words: list[str]) -> int:
     from t3d.show import report as pages
 
     folder = Path(typed.runs[0]) if len(typed.runs) == 1 else Path("runs")
-    print(pages.report(typed.runs, Path(typed.out or folder / "report.html")))
+    say.line(pages.report(typed.runs, Path(typed.out or folder / "report.html")))
     return 0
 
 
@@ -39,5 +39,5 @@ def explain(words: list[str]) -> int:
     from t3d.show import explain as pages
 
     path = Path(typed.out or Path(typed.run or ".") / "explain.html")
-    print(pages.explain(typed.run, path, say.console()))
+    say.line(pages.explain(typed.run, path, say.console()))
     return 0

@@ -10,6 +10,7 @@ from t3d.cli.options import Argument, Command, Option, one_of, parse, whole_numb
 RUN = Argument("run", "RUN", "a run folder")
 RUNS = Argument("runs", "RUN", "one or more run folders", "many")
 JSON = Option("json", "print one JSON object", False)
+TRUST = Option("trust", "trust the code that the folder names, now and from now on", False)
 _AGENT = Option(
     "agent", "which agent of the run: best or last", "best", "NAME", one_of("best", "last")
 )
@@ -26,25 +27,25 @@ def inspect(words: list[str]) -> int:
     if typed.json:
         print(json.dumps(facts))
         return 0
-    print(f"{facts['run']}: {facts['env']}, seed {facts['seed']}, engine {facts['engine']}")
+    say.line(f"{facts['run']}: {facts['env']}, seed {facts['seed']}, engine {facts['engine']}")
     step = facts["step"]
     if step is None:
-        print("no valid checkpoint yet")
+        say.line("no valid checkpoint yet")
     else:
         state = "being trained" if facts["training"] else "finished" if facts["finished"] else ""
         where = f"step {step:,} of {facts['steps']:,}, {facts['updates']:,} updates"
-        print(f"{where}{f', {state}' if state else ''}")
+        say.line(f"{where}{f', {state}' if state else ''}")
         if facts["best_mean"] is not None:
-            print(f"best evaluation {facts['best_mean']:,.2f}, at step {facts['best_step']:,}")
+            say.line(f"best evaluation {facts['best_mean']:,.2f}, at step {facts['best_step']:,}")
         why = "; ".join(facts["not_bit_exact"])
         checked = "; ".join(facts["checked"]) or "nothing, by an earlier version of t3d"
         exact = f"bit-exact, as far as it was checked: {checked}"
-        print(exact if facts["bit_exact"] else f"not bit-exact: {why}")
-        print(f"digest {facts['digest']}")
+        say.line(exact if facts["bit_exact"] else f"not bit-exact: {why}")
+        say.line(f"digest {facts['digest']}")
     for name, file in facts["checkpoints"].items():
-        print(f"  {name}  {'valid, ' + size(file['bytes']) if file['valid'] else file['why']}")
+        say.line(f"  {name}  {'valid, ' + size(file['bytes']) if file['valid'] else file['why']}")
     if step is not None and not facts["training"] and not facts["finished"]:
-        print(f"resume with: {say.t3d()} resume {RunFolder(typed.run)}")
+        say.line(f"resume with: {say.t3d()} resume {RunFolder(typed.run)}")
     return 0
 
 
@@ -54,11 +55,15 @@ def evaluate(words: list[str]) -> int:
         Option("episodes", "episodes to play", 10, "N", whole_number),
         Option("seed", "seed of the episodes", 0, "N", whole_number),
         _AGENT,
+        TRUST,
         JSON,
     ]
     typed = parse(Command("eval", f"{evaluate.__doc__}", RUN, {"options": options}), words)
     from t3d.api import evaluate as play
+    from t3d.run.folder import RunFolder
 
+    config = RunFolder.open(typed.run).config()
+    say.require_trust(typed.run, config, trust=typed.trust, given=["ray"])
     with say.own_stdout():
         score = play(typed.run, episodes=typed.episodes, seed=typed.seed, which=typed.agent)
     if typed.json:
@@ -66,8 +71,8 @@ def evaluate(words: list[str]) -> int:
         print(json.dumps(facts | {"lengths": score.lengths}))
         return 0
     for episode, (total, length) in enumerate(zip(score.returns, score.lengths)):
-        print(f"episode {episode:>3}  return {total:>12,.2f}  steps {length:>6,}")
-    print(f"mean {score.mean:,.2f}, std {score.std:,.2f} over {typed.episodes} episodes")
+        say.line(f"episode {episode:>3}  return {total:>12,.2f}  steps {length:>6,}")
+    say.line(f"mean {score.mean:,.2f}, std {score.std:,.2f} over {typed.episodes} episodes")
     return 0
 
 
@@ -77,6 +82,7 @@ def record(words: list[str]) -> int:
         Option("out", "file to write; by default episode.mp4 in the run folder", None, "PATH"),
         Option("seed", "seed of the episode", 0, "N", whole_number),
         _AGENT,
+        TRUST,
     ]
     typed = parse(Command("record", f"{record.__doc__}", RUN, {"options": options}), words)
     if typed.seed < 0:
@@ -85,11 +91,13 @@ def record(words: list[str]) -> int:
     from t3d.show.pictures import record_video
 
     folder = RunFolder.open(typed.run)
+    say.require_trust(typed.run, folder.config(), trust=typed.trust, given=["ray"])
     out = Path(typed.out or folder.path / "episode")
     with say.own_stdout():
         files, total = record_video(folder, out, typed.seed, typed.agent)
-    print(f"return {total:,.2f}")
-    print(*files, sep="\n")
+    say.line(f"return {total:,.2f}")
+    for file in files:
+        say.line(file)
     return 0
 
 
@@ -100,5 +108,6 @@ def plot(words: list[str]) -> int:
     from t3d.show import plots
 
     default = Path(typed.runs[0]) / "curve" if len(typed.runs) == 1 else Path("runs") / "curves"
-    print(*plots.plot(typed.runs, Path(typed.out or default)), sep="\n")
+    for file in plots.plot(typed.runs, Path(typed.out or default)):
+        say.line(file)
     return 0

@@ -5,15 +5,18 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from t3d.base.output import Output
+from t3d.base.text import clean
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from t3d.config import Config
 
 
 def console(file: TextIO | None = None) -> "Console":
@@ -62,6 +65,26 @@ def own_stdout() -> Iterator[TextIO]:
                 file.close()
             os.dup2(copy, ours)
             os.close(copy)
+
+
+def line(text: object) -> None:
+    """Print one line. It may hold names from a file or an environment: they are cleaned."""
+    print(clean(text))
+
+
+def ask(question: str) -> bool:
+    """The user's answer to a question; no where nobody can be asked."""
+    if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    print(f"{clean(question)} [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def require_trust(where: str, *configs: "Config", trust: bool, given: Iterable[str] = ()) -> None:
+    """Refuse code that a folder names, unless the user trusts it, by an option or if asked."""
+    from t3d.run.trust import require
+
+    require(where, *configs, given=tuple(given), trust=trust, ask=ask, how="add --trust")
 
 
 def t3d() -> str:

@@ -14,7 +14,7 @@ from t3d.base.text import typed_path
 from t3d.cli import say
 from t3d.cli.knobs import knob_values, read_knobs, typed_values
 from t3d.cli.options import Argument, Command, Option, parse, whole_number
-from t3d.cli.runs import JSON, RUN
+from t3d.cli.runs import JSON, RUN, TRUST
 from t3d.config import search_ranges
 from t3d.presets import train_command
 
@@ -65,9 +65,15 @@ def sweep(words: list[str]) -> int:
             None,
             "ADDRESS",
         ),
+        TRUST,
     ]
     typed = parse(Command("sweep", about, spec, {"options": options}), words)
     combinations, out = _spec_of(typed)
+    if Path(typed.spec[0]).is_dir():  # its sweep.json may be somebody else's
+        from t3d.study.spec import runs_of
+
+        configs = [run.config for run in runs_of(combinations, out)]
+        say.require_trust(typed.spec[0], *configs, trust=typed.trust)
     return train_sweep(combinations, out, typed.jobs, typed.ray)
 
 
@@ -178,7 +184,7 @@ def _end_tuning(plan: "Plan", study: "Study", console: "Console") -> int:
     def tell(text: str) -> None:
         terminal.say(console, text)
 
-    trials = results(study)
+    trials = results(plan, study)
     best = best_of(trials)
     if best is None:
         advice = "start from another --preset, or with a smaller --learning-rate"
@@ -223,7 +229,8 @@ def compare(words: list[str]) -> int:
         pages.show(comparison, say.console())
     pictures = pages.draw(comparison, Path(typed.out))
     if not typed.json:
-        print(*pictures, file, sep="\n")
+        for each in (*pictures, file):
+            say.line(each)
     return 0
 
 
@@ -252,12 +259,13 @@ def check(words: list[str]) -> int:
     try:
         pictures = pages.draw(checked, Path(typed.out or Path(typed.run) / "check"))
         if not typed.json:
-            print(*pictures, sep="\n")
+            for each in pictures:
+                say.line(each)
     except T3DError as error:
         if typed.out:
             raise
         if not typed.json:
-            print(f"no picture: {error}")
+            say.line(f"no picture: {error}")
     return 1 if checked.result["verdict"] == "below" else 0
 
 

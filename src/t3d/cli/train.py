@@ -12,7 +12,7 @@ from t3d.base.knobs import flag
 from t3d.cli import say
 from t3d.cli.knobs import knob_values, read_knobs
 from t3d.cli.options import Command, Option, parse, whole_number
-from t3d.cli.runs import JSON, RUN
+from t3d.cli.runs import JSON, RUN, TRUST
 from t3d.cli.studies import train_sweep
 from t3d.config import Config
 from t3d.presets import PRESETS, resolve
@@ -67,6 +67,7 @@ def resume(words: list[str]) -> int:
             repeated=True,
         ),
         _VIDEO,
+        TRUST,
     ]
     typed = parse(Command("resume", f"{resume.__doc__}", RUN, {"options": options}), words)
     from t3d.play.envs import EnvMaker
@@ -78,6 +79,7 @@ def resume(words: list[str]) -> int:
     changes = dict(knob_values(each) for each in typed.set)
     changes |= {name: value for name, value in own.items() if value is not None}
     config = Config.from_dict(vars(folder.config()) | changes)
+    say.require_trust(typed.run, config, trust=typed.trust, given=changes)
     with say.own_stdout() as stdout:
         console = say.console(stdout)
         maker = EnvMaker(config.env, config)
@@ -104,13 +106,14 @@ def doctor(words: list[str]) -> int:
     width = max(map(len, diagnosis.facts))
     for name, fact in diagnosis.facts.items():
         first, *more = fact if isinstance(fact, list) else [fact]
-        print(f"{name:>{width}}  {first}")
+        say.line(f"{name:>{width}}  {first}")
         for line in more:
-            print(f"{'':>{width}}  {line}")
+            say.line(f"{'':>{width}}  {line}")
     print()
     for advice in diagnosis.advice or ["random play shows nothing that needs changing"]:
-        print(f"- {advice}")
-    print(f"\n  {command}")
+        say.line(f"- {advice}")
+    print()
+    say.line(f"  {command}")
     return 0
 
 
@@ -118,9 +121,10 @@ def presets(words: list[str]) -> int:
     """List the presets: for which environment, with which knobs, and why."""
     parse(Command("presets", f"{presets.__doc__}"), words)
     for name, preset in PRESETS.items():
-        print(f"{name}\n    {preset.why}")
+        say.line(name)
+        say.line(f"    {preset.why}")
         flags = [flag(knob, value) for knob, value in preset.knobs.items()]
-        print(f"    {' '.join(flags) or '(the defaults)'}")
+        say.line(f"    {' '.join(flags) or '(the defaults)'}")
     print("\nt3d train ENV uses the preset named ENV, if there is one; --preset NAME uses another.")
     return 0
 

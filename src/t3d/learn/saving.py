@@ -238,7 +238,7 @@ class _About(NamedTuple):
     @classmethod
     def read(cls, header: files.Header) -> "_About":
         """Parse the metadata of a file."""
-        about: dict[str, Any] = json.loads(header.metadata["t3d"])
+        about: dict[str, Any] = files.parse_json(header.metadata["t3d"].encode())
         config = Config.from_dict(about["config"])
         layout = Layout.from_json(about["layout"])
         layers = len(config.hidden) + len(layout.images)

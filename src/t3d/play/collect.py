@@ -43,8 +43,8 @@ class Collector:
         self.length = np.zeros(environments.num_envs, np.int64)
         self.total = np.zeros(environments.num_envs, np.float64)
         self.chosen: Array | None = None  # actions that a broken environment has not played
-        low, high = environments.low, environments.high
-        self.exploration = Exploration(config, low, high, environments.indices, stream)
+        self.low, high = environments.low, environments.high
+        self.exploration = Exploration(config, self.low, high, environments.indices, stream)
 
     def reset(self) -> None:
         """Begin the first episode of every environment."""
@@ -137,6 +137,7 @@ class Collector:
 
     def load_state_dict(self, arrays: dict[str, Array]) -> None:
         """Resume from where `state_dict` was taken."""
+        self._check(arrays)
         prefix = "environments."
         theirs = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
         self.environments.load_state_dict(theirs)
@@ -148,6 +149,17 @@ class Collector:
         self._forget(self.lost)
         set_generator_state(self.exploration.random_actions, arrays["random_actions"])
         set_generator_state(self.exploration.gaussian, arrays["exploration"])
+
+    def _check(self, arrays: dict[str, Array]) -> None:
+        """Refuse the arrays of another collector, by their types and shapes."""
+        for name, own in self.state_dict().items():
+            array, grows = arrays[name], name in ("chosen", "environments.played")
+            same = array.shape[1:] == own.shape[1:] if grows else array.shape == own.shape
+            if name == "chosen":
+                same = not array.size or array.shape == (len(self.length), len(self.low))
+            if array.dtype != own.dtype or not same:
+                what = f"{name} is {array.dtype}{array.shape}"
+                raise ValueError(f"{what}; expected {own.dtype}{own.shape}")
 
     def close(self) -> None:
         """End the environments."""

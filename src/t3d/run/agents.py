@@ -12,6 +12,7 @@ from t3d.learn.networks import Body, find_body
 from t3d.play.envs import EnvMaker, EnvSource
 from t3d.play.evaluate import Score, evaluation_env
 from t3d.play.evaluate import evaluate as play_episodes
+from t3d.run import trust as trusting
 from t3d.run.folder import RunFolder
 from t3d.run.records import Evaluation
 
@@ -31,7 +32,7 @@ def load(
 
     Of a run with an agent or a network body of your own, import their module first, or pass the
     class as `agent` and the function as `body`. `importing` imports both by the names that the
-    run's config gives them.
+    run's config gives them, if you trust these (trust.py).
     """
     folder = RunFolder.open(run)
     path = folder.best_agent if which == "best" else folder.last_agent()
@@ -41,6 +42,8 @@ def load(
     own = {"agent": agent, "body": body}
     own = {knob: value for knob, value in own.items() if value is not None}
     config = Config.from_dict(vars(config) | by_name(own))
+    if importing:
+        trusting.require(run, config, given={"env", "ray", *own})
     find_agent(config.agent, importing=importing)
     find_body(config.body, importing=importing)
     # Any engine can read an agent: on another device it may be another.
@@ -57,16 +60,21 @@ def evaluate(
     env: EnvSource | None = None,
     agent: AgentSource | None = None,
     body: str | Body | None = None,
+    trust: bool = False,
 ) -> Score:
     """Play noiseless episodes with other seeds than those of training.
 
-    The environment, and an agent or a network body of your own, are imported by name.
+    The environment, and an agent or a network body of your own, are imported by name. Of a run
+    that was not trained here, pass them, or `trust=True` if you trust the code that it names.
     """
     if episodes < 1:
         raise BadInput(f"episodes is {episodes}; expected at least 1")
     if seed < 0:
         raise BadInput(f"seed is {seed}; expected at least 0")
     config = RunFolder.open(run).config()
+    own = {"env": env, "agent": agent, "body": body}
+    given = {"ray", *(knob for knob, value in own.items() if value is not None)}
+    trusting.require(run, config, given=given, trust=trust)
     player = load(run, which=which, agent=agent, body=body, importing=True)
     played = evaluation_env(EnvMaker(env or config.env, config))
     try:

@@ -12,7 +12,7 @@ from t3d.config import FIXED, FREE, Config
 from t3d.learn.saving import saved_config
 from t3d.run.checkpoint import Valid
 from t3d.run.folder import RunFolder
-from t3d.run.records import Json
+from t3d.run.manifest import Manifest
 
 
 def changes(
@@ -29,7 +29,7 @@ def changes(
         before = getattr(then, name)
         if now == before or name in FREE:
             continue
-        where = f" at step {valid.manifest['step']:,}" if valid else ""
+        where = f" at step {valid.manifest.step:,}" if valid else ""
         what = f"{name} was {_typed(before)}{where}, is {_typed(now)}"
         if name in FIXED:
             back = "" if name in wanted else f"put it back in {folder.path / 'config.json'}, or "
@@ -49,15 +49,15 @@ def _typed(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def _new_end(manifest: Json, then: Config, now: Config) -> list[str]:
+def _new_end(manifest: Manifest, then: Config, now: Config) -> list[str]:
     """What a run has at its old end, and would not have if it had known of the new one."""
-    step = manifest["step"]
+    step = manifest.step
     if then.steps == now.steps or step < min(then.steps, now.steps):
         return []
     if step >= now.steps:
         return [f"steps was {then.steps:,}, is {now.steps:,}: it has played as many already"]
     extra = []
-    if manifest["progress"]["evaluated_at"] == step and not _due(now.eval_every, step, now):
+    if manifest.progress.evaluated_at == step and not _due(now.eval_every, step, now):
         extra.append("evaluation")
     if not _due(now.log_every, step, now):
         extra.append("training record")

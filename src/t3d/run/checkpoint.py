@@ -12,6 +12,7 @@ A block that has not changed is linked, not written again: from the checkpoint b
 so that no two neighbours share a file and one damaged file never takes both.
 """
 
+import copy
 import hashlib
 import json
 import os
@@ -20,7 +21,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,25 +38,15 @@ from t3d.learn.agent import Agent
 from t3d.learn.replay.blocks import Block
 from t3d.learn.replay.memory import ReplayBuffer
 from t3d.play.collecting import Collecting
+from t3d.run import manifest as manifests
 from t3d.run.folder import RunFolder, versions
-from t3d.run.records import Json, Stop
+from t3d.run.manifest import Manifest, Part
+from t3d.run.manifest import Progress as Progress
+from t3d.run.records import Json, Position, Stop
 
-FORMAT = 2
 _NAMES = re.compile(r"(agent|best|collector|memory-(rows|ends)-\d{10})\.safetensors")
-
-
-@dataclass
-class Progress:
-    """Where the loop itself stands."""
-
-    best_mean: float | None = None
-    best_step: int = 0
-    evaluated_at: int = -1  # the step of the last evaluation
-    measured: dict[str, float] = field(default_factory=dict)  # the last of each measure
-    seconds: float = 0.0  # spent by the processes before this one
-    not_bit_exact: list[str] = field(default_factory=list)  # why and since when; empty while it is
-    warned: list[str] = field(default_factory=list)  # names of past warnings
-    checked: dict[str, str] = field(default_factory=dict)  # what was tried of being bit-exact
+# The progress that enters a digest: all but the clock, and what was checked on resuming.
+_PROGRESS = ("best_mean", "best_step", "evaluated_at", "measured", "not_bit_exact", "warned")
 
 
 class State(NamedTuple):
@@ -66,7 +57,7 @@ class State(NamedTuple):
     collector: Collecting
 
 
-def save(folder: RunFolder, state: State, progress: Progress, metrics: Json, keep: int) -> Path:
+def save(folder: RunFolder, state: State, progress: Progress, metrics: Position, keep: int) -> Path:
     """Write a checkpoint completely or not at all, and delete the oldest beyond `keep`."""
     final = folder.checkpoints / f"step-{state.collector.steps:012d}"
     if final.exists() and _says_the_same(final, progress, metrics):
@@ -76,17 +67,16 @@ def save(folder: RunFolder, state: State, progress: Progress, metrics: Json, kee
         _clean(folder)
         os.mkdir(draft)
         listed = _write_parts(draft, folder, state)
-        manifest = {
-            "format": FORMAT,
-            "step": state.collector.steps,
-            "updates": state.agent.updates,
-            "made_by": made_by(state.agent),
-            "progress": asdict(progress),
-            "metrics": metrics,
-            "memory": state.memory.facts(),
-            "files": listed,
-        }
-        files.write(draft / "manifest.json", _sealed(manifest))
+        manifest = Manifest(
+            step=state.collector.steps,
+            updates=state.agent.updates,
+            made_by=made_by(state.agent),
+            progress=progress,
+            metrics=metrics,
+            memory=state.memory.facts(),
+            files=listed,
+        )
+        files.write(draft / "manifest.json", manifest.sealed())
         files.flush_folder(draft)
         if final.exists():  # of the same step, before its evaluation
             os.rename(final, folder.checkpoints / f".pruned-{final.name}")
@@ -106,22 +96,19 @@ def save(folder: RunFolder, state: State, progress: Progress, metrics: Json, kee
     return final
 
 
-def _says_the_same(path: Path, progress: Progress, metrics: Json) -> bool:
+def _says_the_same(path: Path, progress: Progress, metrics: Position) -> bool:
     """Whether a checkpoint of this step is there already, with nothing done since."""
     try:
         manifest = manifest_of(path)
     except T3DError:
         return False
-    clock = {"seconds": 0}
-    return bool(
-        manifest["metrics"] == metrics
-        and manifest["progress"] | clock == json.loads(json.dumps(asdict(progress))) | clock
-    )
+    then, now = (replace(each, seconds=0) for each in (manifest.progress, progress))
+    return manifest.metrics == metrics and then == now
 
 
-def is_finished(manifest: Json, steps: int) -> bool:
+def is_finished(manifest: Manifest, steps: int) -> bool:
     """Whether a run of so many steps has nothing left to do, its last evaluation included."""
-    return bool(manifest["step"] >= steps and manifest["progress"]["evaluated_at"] >= steps)
+    return manifest.step >= steps and manifest.progress.evaluated_at >= steps
 
 
 def has_finished(folder: RunFolder, steps: int) -> bool:
@@ -136,7 +123,7 @@ def _clean(folder: RunFolder) -> None:
         shutil.rmtree(left)
 
 
-def _write_parts(draft: Path, folder: RunFolder, state: State) -> Json:
+def _write_parts(draft: Path, folder: RunFolder, state: State) -> dict[str, Part]:
     """All files but the manifest, and its entries for them."""
     agent, memory, collector = state
     arrays = {name: np.asarray(a, order="C") for name, a in collector.state_dict().items()}
@@ -150,25 +137,25 @@ def _write_parts(draft: Path, folder: RunFolder, state: State) -> Json:
     numbers = sum(array.nbytes for arrays in fresh for array in arrays.values())
     files.need_room(draft, numbers + sum(map(len, contents.values())), "this checkpoint")
 
-    listed: Json = {}
+    listed: dict[str, Part] = {}
     for name, content in contents.items():
-        _write_part(draft, f"{name}.safetensors", content, listed)
+        listed[f"{name}.safetensors"] = _write_part(draft / f"{name}.safetensors", content)
     for name, block in blocks.items():
         if before is not None and name in unchanged:
             # Not every disk has links, and a damaged block is not passed on: it is written again.
             with suppress(OSError, T3DError):
-                if files.hash_of(before[0] / name) == unchanged[name]["sha256"]:
+                if files.hash_of(before[0] / name) == unchanged[name].sha256:
                     os.link(before[0] / name, draft / name)
                     listed[name] = unchanged[name]
                     continue
-        _write_part(draft, name, to_bytes(memory.read(block)), listed)
-        listed[name]["block"] = list(block)
+        part = _write_part(draft / name, to_bytes(memory.read(block)))
+        listed[name] = replace(part, block=list(block))
     return listed
 
 
-def _write_part(draft: Path, name: str, content: bytes, listed: Json) -> None:
-    files.write(draft / name, content)
-    listed[name] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+def _write_part(path: Path, content: bytes) -> Part:
+    files.write(path, content)
+    return Part(len(content), hashlib.sha256(content).hexdigest())
 
 
 def _named_blocks(memory: ReplayBuffer) -> dict[str, Block]:
@@ -176,7 +163,7 @@ def _named_blocks(memory: ReplayBuffer) -> dict[str, Block]:
     return {f"memory-{b.table}-{b.low:010d}.safetensors": b for b in memory.blocks()}
 
 
-def _before_last(folder: RunFolder) -> tuple[Path, Json] | None:
+def _before_last(folder: RunFolder) -> tuple[Path, Manifest] | None:
     """The checkpoint before the last and its manifest, if it can be read."""
     checkpoints = folder.all_checkpoints()
     if len(checkpoints) < 2:
@@ -187,61 +174,41 @@ def _before_last(folder: RunFolder) -> tuple[Path, Json] | None:
         return None
 
 
-def _unchanged_blocks(blocks: dict[str, Block], manifest: Json) -> Json:
+def _unchanged_blocks(blocks: dict[str, Block], manifest: Manifest) -> dict[str, Part]:
     """The entries, in an earlier manifest, of the blocks that have not changed since."""
-    then = manifest["files"]
+    then = manifest.files
     return {
         name: then[name]
         for name, block in blocks.items()
-        if name in then and then[name]["block"] == list(block)
+        if name in then and then[name].block == list(block)
     }
 
 
-def _sealed(manifest: Json) -> bytes:
-    """A manifest as text, with a SHA-256 of its own: a changed character shows."""
-    text = json.dumps(manifest, sort_keys=True)
-    seal = hashlib.sha256(text.encode()).hexdigest()
-    return (json.dumps(manifest | {"sha256": seal}, sort_keys=True, indent=1) + "\n").encode()
-
-
-def manifest_of(path: Path) -> Json:
+def manifest_of(path: Path) -> Manifest:
     """The manifest of a checkpoint, if nothing has changed it."""
-    manifest = files.read_json(path / "manifest.json")
-    seal = manifest.pop("sha256", None)
-    if manifest.get("format") != FORMAT:
-        advice = f"this version of t3d reads format {FORMAT}"
-        raise BadInput(f"{path / 'manifest.json'} has format {manifest.get('format')!r}; {advice}")
-    if (path / "manifest.json").read_bytes() != _sealed(manifest) or seal is None:
-        raise BadInput(f"{path / 'manifest.json'} is damaged: it does not fit its own SHA-256")
-    return manifest
+    return manifests.read(path / "manifest.json")
 
 
-def check(path: Path) -> Json:
+def check(path: Path) -> Manifest:
     """The manifest of a valid checkpoint; an error names the damaged file."""
     try:
         return _check(path)
     except OSError as error:
         raise BadInput(f"{error.filename or path} cannot be read: {error.strerror}") from error
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise BadInput(f"{path / 'manifest.json'} is no manifest: {error!r}") from error
 
 
-def _check(path: Path) -> Json:
+def _check(path: Path) -> Manifest:
     manifest = manifest_of(path)
-    listed: Json = manifest["files"]
-    counts = manifest["step"], manifest["progress"]["evaluated_at"], manifest["metrics"]["bytes"]
-    if not all(type(count) is int for count in counts):
-        raise ValueError(f"steps and bytes are {counts}")
     there = set(os.listdir(path)) - {"manifest.json"}
-    for name in sorted(there ^ listed.keys()):
-        which = "missing" if name in listed else "not in the manifest"
+    for name in sorted(there ^ manifest.files.keys()):
+        which = "missing" if name in manifest.files else "not in the manifest"
         raise BadInput(f"{path / name} is {which}")
-    for name, facts in listed.items():
+    for name, part in manifest.files.items():
         if not _NAMES.fullmatch(name):
             raise BadInput(f"{path / name} is no file of a checkpoint")
-        if files.regular_size(path / name) != facts["bytes"]:
+        if files.regular_size(path / name) != part.bytes:
             raise BadInput(f"{path / name} is damaged: it has another size than the manifest says")
-        if files.hash_of(path / name) != facts["sha256"]:
+        if files.hash_of(path / name) != part.sha256:
             raise BadInput(f"{path / name} is damaged: it does not fit its SHA-256")
     return manifest
 
@@ -250,7 +217,7 @@ class Valid(NamedTuple):
     """The newest valid checkpoint."""
 
     path: Path
-    manifest: Json
+    manifest: Manifest
     damaged: dict[Path, str]  # newer ones, and what is wrong with each
 
 
@@ -281,11 +248,14 @@ def load(valid: Valid, folder: RunFolder, state: State) -> Progress:
         state.collector.load_state_dict(_arrays(path / "collector.safetensors"))
         for env in state.collector.lost:
             state.memory.end(env)
-        if "best.safetensors" in manifest["files"]:
+        if state.collector.steps != manifest.step:
+            steps = f"the collector is at step {state.collector.steps}, the manifest at"
+            raise ValueError(f"{steps} {manifest.step}")
+        if "best.safetensors" in manifest.files:
             files.replace(folder.best_agent, (path / "best.safetensors").read_bytes())
         else:
             folder.best_agent.unlink(missing_ok=True)
-        return Progress(**manifest["progress"])
+        return copy.deepcopy(manifest.progress)
 
 
 def load_learned(valid: Valid, agent: Agent, memory: ReplayBuffer) -> None:
@@ -293,8 +263,11 @@ def load_learned(valid: Valid, agent: Agent, memory: ReplayBuffer) -> None:
     path, manifest = valid.path, valid.manifest
     with _reading(path):
         agent.restore(path / "agent.safetensors")
-        stored = {tuple(f["block"]): name for name, f in manifest["files"].items() if "block" in f}
-        memory.restore(manifest["memory"], lambda block: _arrays(path / stored[block]))
+        if agent.updates != manifest.updates:
+            updates = f"the agent has done {agent.updates} updates, the manifest says"
+            raise ValueError(f"{updates} {manifest.updates}")
+        stored = {tuple(p.block): name for name, p in manifest.files.items() if p.block}
+        memory.restore(manifest.memory, lambda block: _arrays(path / stored[block]))
 
 
 @contextmanager
@@ -328,9 +301,9 @@ def made_by(agent: Agent) -> Json:
     return facts
 
 
-def differences(manifest: Json, agent: Agent) -> list[str]:
+def differences(manifest: Manifest, agent: Agent) -> list[str]:
     """The differences to the machine of a checkpoint: from here on, bits may differ."""
-    then, now = manifest["made_by"], made_by(agent)
+    then, now = manifest.made_by, made_by(agent)
     changed = [name for name in sorted(then.keys() | now.keys()) if then.get(name) != now.get(name)]
     return [f"{name} was {then.get(name, 'none')}, is {now.get(name, 'none')}" for name in changed]
 
@@ -341,17 +314,17 @@ def digest(valid: Valid, folder: RunFolder) -> str:
     That is what a clock measured, what was checked on resuming, and what is there to be checked.
     """
     total = hashlib.sha256()
-    for name in sorted(valid.manifest["files"]):
+    manifest = valid.manifest
+    for name in sorted(manifest.files):
         for key, array in sorted(_arrays(valid.path / name).items()):
             if key.startswith("environments.proof."):
                 continue
             total.update(f"{name} {key} {array.dtype} {array.shape}\n".encode())
             total.update(np.ascontiguousarray(array).data)
-    passing = ("seconds", "checked")
-    progress = {k: v for k, v in valid.manifest["progress"].items() if k not in passing}
-    about = {k: valid.manifest[k] for k in ("step", "updates", "memory")}
+    progress = {k: v for k, v in asdict(manifest.progress).items() if k in _PROGRESS}
+    about = {"step": manifest.step, "updates": manifest.updates, "memory": manifest.memory}
     total.update(json.dumps([about, progress], sort_keys=True).encode())
-    for line in folder.metrics(until=valid.manifest["metrics"]["bytes"]):
+    for line in folder.metrics(until=manifest.metrics.bytes):
         if line["kind"] != Stop.kind:
             timeless = {k: v for k, v in line.items() if k not in ("seconds", "steps_per_second")}
             total.update(json.dumps(timeless, sort_keys=True).encode())

@@ -32,7 +32,7 @@ def finish(
     score, files, problems = None, {}, {}
     if folder.best_agent.is_file():
         try:
-            score = evaluate(folder.path, env=env)
+            score = evaluate(folder.path, env=env, trust=True)  # it was trained just now
         except RunFailed as error:
             how = f"training is finished and saved, score it with: t3d resume {folder}"
             raise type(error)(f"{error}; {how}") from error

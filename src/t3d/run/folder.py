@@ -11,6 +11,7 @@ checkpoints/         the complete state of the run at some steps (checkpoint.py)
 """
 
 import hashlib
+import itertools
 import json
 import os
 import platform
@@ -18,17 +19,29 @@ import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import overload
 
-from t3d.base import files
+from t3d.base import files, schema
 from t3d.base.errors import BadInput, T3DError
 from t3d.base.text import did_you_mean, typed_path
 from t3d.config import Config
 from t3d.run.records import KINDS, Json, Kind, Record, finite
 
 _LONGEST_NAME = 200  # bytes; file systems allow 255
+_LONGEST_LINE = 8 * 2**20  # bytes of metrics.jsonl: an evaluation lists all of its returns
+_LARGEST_METRICS = 2**30  # bytes
+
+
+@dataclass(frozen=True)
+class _About:
+    """The shape of run.json."""
+
+    preset: str | None = None
+    command: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
 
 
 class RunFolder:
@@ -110,7 +123,11 @@ class RunFolder:
 
     def about(self) -> Json:
         """The command, the preset and the versions that made the run."""
-        return files.read_json(self.path / "run.json")
+        path = self.path / "run.json"
+        try:
+            return asdict(schema.parse(_About, files.read_json(path)))
+        except ValueError as error:
+            raise BadInput(f"{path} does not say how the run was made: {error}") from error
 
     def write_score(self, score: Json) -> None:
         """Write the score of the best agent on test episodes."""
@@ -118,12 +135,12 @@ class RunFolder:
 
     def score(self) -> Json | None:
         """The score of the best agent on test episodes: mean, std, episodes and its step."""
-        if not self.score_path.exists():
+        if not os.path.lexists(self.score_path):
             return None
         values = files.read_json(self.score_path)
         try:
             return {name: finite(values[name]) for name in ("mean", "std", "episodes", "step")}
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
+        except (KeyError, ValueError) as error:
             raise BadInput(f"{self.score_path} is no score: {error}") from error
 
     @overload
@@ -150,19 +167,23 @@ class RunFolder:
 
     def _lines(self, until: int | None = None) -> Iterator[tuple[int, Json]]:
         """Every line of metrics.jsonl with its number; each has a kind and a step."""
-        try:
-            lines = self.metrics_path.read_bytes()[:until].decode().split("\n")
-        except (OSError, ValueError) as error:
-            raise BadInput(f"{self.metrics_path} cannot be read: {error}") from error
-        for number, text in enumerate(lines[:-1], start=1):
-            try:
-                line = json.loads(text, parse_constant=_no_number)
-                if not isinstance(line["kind"], str):
-                    raise TypeError("a kind is a word")
-                int(line["step"])
-            except (ValueError, TypeError, KeyError, OverflowError) as error:
-                raise BadInput(f"{self.metrics_path}, line {number} is no record") from error
-            yield number, line
+        left = _LARGEST_METRICS if until is None else until
+        with files.open_regular(self.metrics_path, _LARGEST_METRICS) as file:
+            for number in itertools.count(1):
+                where = f"{self.metrics_path}, line {number}"
+                text = file.readline(min(left, _LONGEST_LINE + 1))
+                left -= len(text)
+                if len(text) > _LONGEST_LINE:
+                    raise BadInput(f"{where} has more than {_LONGEST_LINE:,} bytes")
+                if not text.endswith(b"\n"):
+                    return
+                try:
+                    line = files.parse_json(text)
+                    if not isinstance(line["kind"], str) or schema.whole(line["step"]) < 0:
+                        raise TypeError("a kind is a word, and a step is counted from 0")
+                except (ValueError, TypeError, KeyError) as error:
+                    raise BadInput(f"{where} is no record") from error
+                yield number, line
 
     def __str__(self) -> str:
         """The folder as it is typed in a shell."""
@@ -190,10 +211,6 @@ def safe_name(text: str) -> str:
     # Two long names that begin alike are still two.
     start = name.encode(errors="replace")[: _LONGEST_NAME - 17].decode(errors="ignore")
     return f"{start}-{hashlib.sha256(text.encode(errors='replace')).hexdigest()[:16]}"
-
-
-def _no_number(name: str) -> float:
-    raise ValueError(f"{name} is not a number")
 
 
 def versions() -> Json:

@@ -23,6 +23,7 @@ from t3d.learn.engines import agent_class
 from t3d.learn.networks import find_body
 from t3d.learn.replay.memory import ReplayBuffer
 from t3d.learn.replay.sampling import Transitions
+from t3d.run import trust
 from t3d.run.folder import RunFolder, versions
 from t3d.run.records import Json
 
@@ -66,6 +67,7 @@ def reproduce(bundle: str | Path) -> dict[str, float]:
     about = files.read_json(path / "about.json")
     knobs = ("engine", "agent", "body")
     config = Config.from_dict({knob: about[knob] for knob in knobs if knob in about})
+    trust.require(path, config, how="import it first")
     find_body(config.body)
     agent = agent_class(config)[0].load(path / "agent.safetensors")
     files.header(path / "batch.safetensors")

@@ -21,7 +21,7 @@ def inspect(path: str | Path) -> Json:
     facts: Json = {
         "run": str(folder.path),
         "env": config.env,
-        "preset": folder.about().get("preset"),
+        "preset": folder.about()["preset"],
         "seed": config.seed,
         "engine": config.engine,
         "steps": config.steps,
@@ -32,17 +32,17 @@ def inspect(path: str | Path) -> Json:
     valid = checkpoint.newest_valid(folder) if any_valid else None
     if valid is None:
         return facts | {"step": None, "finished": False, "digest": None}
-    progress = valid.manifest["progress"]
+    manifest, progress = valid.manifest, valid.manifest.progress
     return facts | {
-        "step": valid.manifest["step"],
-        "updates": valid.manifest["updates"],
-        "finished": checkpoint.is_finished(valid.manifest, config.steps),
-        "best_mean": progress["best_mean"],
-        "best_step": progress["best_step"],
-        "bit_exact": not progress["not_bit_exact"],
-        "not_bit_exact": progress["not_bit_exact"],
-        "checked": list(progress.get("checked", {}).values()),
-        "made_by": valid.manifest["made_by"],
+        "step": manifest.step,
+        "updates": manifest.updates,
+        "finished": checkpoint.is_finished(manifest, config.steps),
+        "best_mean": progress.best_mean,
+        "best_step": progress.best_step,
+        "bit_exact": not progress.not_bit_exact,
+        "not_bit_exact": progress.not_bit_exact,
+        "checked": list(progress.checked.values()),
+        "made_by": manifest.made_by,
         "digest": checkpoint.digest(valid, folder),
     }
 
@@ -52,4 +52,4 @@ def _checked(path: Path) -> Json:
         manifest = checkpoint.check(path)
     except T3DError as error:
         return {"valid": False, "why": str(error)}
-    return {"valid": True, "bytes": sum(facts["bytes"] for facts in manifest["files"].values())}
+    return {"valid": True, "bytes": sum(part.bytes for part in manifest.files.values())}

@@ -32,6 +32,7 @@ class Lock:
         """Acquire it; an error names the process that holds it."""
         self._folder, self._path = folder.path, folder.path / "lock"
         self._descriptor: int | None = None
+        files.require_regular(self._path)
         with _acquiring:
             if _is_held_here(self._path):
                 raise self._in_use(_me())
@@ -105,9 +106,9 @@ def is_locked(folder: RunFolder) -> bool:
         if _is_held_here(path):
             return True
         try:
-            with path.open("rb") as file:
+            with files.open_regular(path) as file:
                 fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except FileNotFoundError:
+        except BadInput:  # there is none, or none that a trainer could hold
             return False
         except OSError:
             return True
@@ -120,7 +121,8 @@ def alone(path: Path) -> Iterator[str]:
 
     The id is stored in the folder: the same by whatever path and from whatever machine.
     """
-    with (path / ".folder").open("a+") as file:
+    files.require_regular(path / ".folder")
+    with (path / ".folder").open("a+", errors="replace") as file:
         if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)

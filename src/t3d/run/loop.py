@@ -24,7 +24,7 @@ from t3d.learn.engines import own_code
 from t3d.play import surroundings
 from t3d.play.collecting import evaluation_events
 from t3d.play.envs import EnvMaker
-from t3d.run import health
+from t3d.run import health, trust
 from t3d.run.build import build
 from t3d.run.checkpoint import Progress, State
 from t3d.run.folder import RunFolder
@@ -89,6 +89,7 @@ class Run:
             if folder:
                 files.need_room(folder.path, run.parts.disk_bytes(), "this run")
                 folder.create(run.config, about or {})
+                trust.remember(run.config)
             run.open(DiskStore(folder, Lock(folder)) if folder else Store(), run.progress)
         except BaseException:
             run.close()

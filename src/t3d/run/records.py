@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 import os
 import reprlib
 from collections.abc import Iterable
@@ -11,10 +10,11 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar, get_args, get_origin
 
-from t3d.base import files
+from t3d.base import files, schema
 from t3d.base.errors import BadInput
 
 Json = dict[str, Any]  # a JSON object
+_LARGEST = 1e100  # far beyond any return; the squares and sums of such numbers are still finite
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,11 +169,8 @@ def of_kind(kind: type[Kind], records: Iterable[Record]) -> list[Kind]:
 
 
 def finite(value: Any) -> float:
-    """A finite float; ValueError, TypeError or OverflowError if the value is none."""
-    number = float(value)
-    if not math.isfinite(number):
-        raise ValueError(f"{value} is not a finite number")
-    return number
+    """A finite number with which statistics can be computed; ValueError if the value is none."""
+    return schema.finite(value, _LARGEST)
 
 
 def _key(name: str) -> str:
@@ -186,12 +183,14 @@ def _read(key: str, kind: Any, value: Any) -> Any:
     options = get_args(kind) or (kind,)  # of a list, the type of its members
     try:
         if get_origin(kind) is list:
-            return [_number(options, each) for each in list(value)]
+            if not isinstance(value, list):
+                raise ValueError("it is no list")
+            return [_number(options, each) for each in value]
         if value is None and type(None) in options:
             return None
         if kind is not str:
             return _number(options, value)
-    except (ValueError, TypeError, OverflowError) as error:
+    except ValueError as error:
         expected = "finite numbers" if get_origin(kind) is list else "a finite number"
         raise ValueError(f"its {key} is {reprlib.repr(value)}; expected {expected}") from error
     if not isinstance(value, str):
@@ -200,15 +199,23 @@ def _read(key: str, kind: Any, value: Any) -> Any:
 
 
 def _number(options: tuple[Any, ...], value: Any) -> float:
-    return int(finite(value)) if int in options else finite(value)
+    return schema.whole(value) if int in options else finite(value)
 
 
 def _measure(value: Any) -> float | None:
     """A measured number; None if it is not finite, or none."""
     try:
         return finite(value)
-    except (ValueError, TypeError, OverflowError):
+    except ValueError:
         return None
+
+
+@dataclass(frozen=True)
+class Position:
+    """How much of metrics.jsonl belongs to a checkpoint."""
+
+    bytes: int
+    sha256: str
 
 
 class MetricsFile:
@@ -218,10 +225,12 @@ class MetricsFile:
         """Drop what is beyond `start`: a resumed run writes it again."""
         self._path = path
         try:
+            files.require_regular(path)
             if path.stat().st_size < start:
                 raise BadInput(f"{path} is shorter than the checkpoint says: lines are lost")
             os.truncate(path, start)
-            self._hash = hashlib.sha256(path.read_bytes())
+            with files.open_regular(path) as file:
+                self._hash = hashlib.file_digest(file, "sha256")
             self._file = path.open("a")
         except OSError as error:
             raise files.cannot_write(path, error) from error
@@ -236,17 +245,17 @@ class MetricsFile:
         except OSError as error:
             raise files.cannot_write(self._path, error) from error
 
-    def position(self) -> Json:
+    def position(self) -> Position:
         """How much has been written, by now also to the disk: where a resumed run begins."""
         try:
             os.fsync(self._file.fileno())
         except OSError as error:
             raise files.cannot_write(self._path, error) from error
-        return {"bytes": self._file.tell(), "sha256": self._hash.hexdigest()}
+        return Position(self._file.tell(), self._hash.hexdigest())
 
-    def matches(self, position: Json) -> bool:
+    def matches(self, position: Position) -> bool:
         """Whether the file is what it was at a position."""
-        return bool(self._hash.hexdigest() == position["sha256"])
+        return self._hash.hexdigest() == position.sha256
 
     def close(self) -> None:
         """Close the file. A failed write raised when it happened."""

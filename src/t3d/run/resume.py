@@ -30,7 +30,7 @@ def resume(
         undo.callback(lock.release)
         valid = checkpoint.newest_valid(folder)
         if valid and checkpoint.is_finished(valid.manifest, maker.config.steps):
-            step = valid.manifest["step"]
+            step = valid.manifest.step
             raise BadInput(
                 f"{folder} is finished at step {step}; go further with --steps {2 * step}"
             )
@@ -53,10 +53,10 @@ def resume(
 
 def _restore(run: Run, folder: RunFolder, valid: Valid, lock: Lock, changed: list[str]) -> None:
     """Put a run where a checkpoint was taken; `changed` says how its config is another."""
-    step, position = valid.manifest["step"], valid.manifest["metrics"]
+    step, position = valid.manifest.step, valid.manifest.metrics
     state = State(run.agent, run.memory, run.collector)
     progress = checkpoint.load(valid, folder, state)
-    store = DiskStore(folder, lock, position["bytes"])
+    store = DiskStore(folder, lock, position.bytes)
     run.open(store, progress)
     run.learning.measures = dict(progress.measured)
     for damaged, why in valid.damaged.items():

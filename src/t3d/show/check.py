@@ -88,7 +88,7 @@ def draw(check: Check, out: Path) -> list[Path]:
     margin = 0.05 * np.nanmax(values) - 0.05 * np.nanmin(values) or 1.0
     axes.set(ylim=(np.nanmin(values) - margin, np.nanmax(values) + margin))
     where = f"{result['verdict']}{_since(result)}"
-    axes.set(title=f"{result['env']}, at step {result['step']:,}: {where}")
+    axes.set(title=f"{plots.named(result['env'])}, at step {result['step']:,}: {where}")
     axes.set(xlabel="environment steps", ylabel="evaluation return\n(mean of the last half)")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")

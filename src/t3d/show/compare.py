@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from t3d.base import files
+from t3d.base.text import clean
 from t3d.run.records import Json
 from t3d.show import plots
 from t3d.show.terminal import say
@@ -33,7 +34,7 @@ def show(comparison: Json, console: Console) -> None:
         for name in head:
             table.add_column(Text(name))  # brackets are no markup in a Text
         for row in rows:
-            table.add_row(*(Text(field.replace(" [", "\n[")) for field in row))
+            table.add_row(*(Text(clean(field).replace(" [", "\n[")) for field in row))
         console.print(table)
     else:
         widths = [max(map(len, column)) for column in zip(head, *rows)]
@@ -92,7 +93,7 @@ def draw(comparison: Json, out: Path) -> list[Path]:
     score = "score (0 untrained, 1 best group)" if several else "evaluation return"
     _title_estimates(panels, comparison, score)
     _title_curves(panels, comparison, score)
-    envs = ", ".join(comparison["environments"])
+    envs = plots.named(", ".join(comparison["environments"]))
     note = f"{envs}. Score: {comparison['score']}. Bands and bars: 95 % bootstrap intervals."
     key = panels["key"].legend(loc="upper left", frameon=False, borderaxespad=0, alignment="left")
     key.set_title(textwrap.fill(note, 54) + "\n")
@@ -122,7 +123,7 @@ def _draw_group(panels: dict[str, Any], comparison: Json, number: int, label: st
         text = panels["improvement"].text(0.5, number - 0.15, beats["verdict"])
         text.set(ha="center", va="bottom", size=9, zorder=1)
         text.set_bbox({"fc": "white", "ec": "none", "pad": 1})
-    name = textwrap.fill(f"{label} ({_count(group)} runs)", 44)
+    name = textwrap.fill(f"{plots.named(label)} ({_count(group)} runs)", 44)
     panels["key"].plot([], [], label=name, lw=2, **style)
 
 
@@ -135,7 +136,7 @@ def _title_estimates(panels: dict[str, Any], comparison: Json, score: str) -> No
     panels["profile"].set_ylabel("share of runs above τ")
     panels["improvement"].set(title="probability of improvement", xlim=(-0.03, 1.03), yticks=[])
     panels["improvement"].set(ylim=(len(comparison["groups"]) - 0.4, 0.4))
-    beaten = f"P(a run beats one of {comparison['baseline']})"
+    beaten = f"P(a run beats one of {plots.named(comparison['baseline'])})"
     panels["improvement"].set_xlabel(textwrap.fill(beaten, 44))
     panels["improvement"].axvline(0.5, color="grey", lw=1, ls="--", zorder=0)
 

@@ -131,9 +131,8 @@ def _loaded(path: str | Path) -> tuple[T3D, ReplayBuffer, Json]:
                 raise
     if not memory.size:
         raise BadInput(f"{path} has played no step yet; let it train")
-    about = folder.about()
-    facts = {"run": str(folder.path), "step": newest.manifest["step"]}
-    return agent, memory, facts | {"command": about.get("command", "")}
+    facts = {"run": str(folder.path), "step": newest.manifest.step}
+    return agent, memory, facts | {"command": folder.about()["command"]}
 
 
 def page_data(

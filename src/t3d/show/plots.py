@@ -1,12 +1,15 @@
 """Pictures of learning curves: a line per setting, with an interval over seeds."""
 
+import io
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from t3d.base import files
 from t3d.base.errors import BadInput
 from t3d.base.extras import how_to_install
+from t3d.base.text import clean
 from t3d.study.evaluations import Curve, curves
 
 if TYPE_CHECKING:
@@ -30,7 +33,7 @@ def draw(panels: dict[str, list[Curve]], out: Path) -> list[Path]:
         panel(axes, lines)
         several = any(len(line.returns) > 2 for line in lines)
         note = "mean over seeds, 95 % bootstrap interval" if several else "mean"
-        axes.set(title=title, ylabel=f"evaluation return\n({note})")
+        axes.set(title=named(title), ylabel=f"evaluation return\n({note})")
     return save(figure, out)
 
 
@@ -38,7 +41,7 @@ def panel(axes: "Axes", lines: Sequence[Curve]) -> None:
     """Draw curves over steps: the mean over seeds, its interval, and each seed."""
     for line in lines:
         count = f"{len(line.seeds)} seeds" if len(line.seeds) > 1 else f"seed {line.seeds[0]}"
-        (mean,) = axes.plot(line.step, line.mean(), label=f"{line.label}, {count}", lw=2)
+        (mean,) = axes.plot(line.step, line.mean(), label=f"{named(line.label)}, {count}", lw=2)
         if len(line.returns) > 2:  # the interval of two would be their range
             low, high = line.interval()
             axes.fill_between(line.step, low, high, color=mean.get_color(), alpha=0.2, lw=0)
@@ -59,6 +62,7 @@ def new_figure(width: float, height: float) -> "Figure":
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
         raise BadInput(f"plots need an extra: {how_to_install('plot')}") from error
+    mpl.rcParams["text.parse_math"] = False  # a $ in a name is no formula
     mpl.rcParams["svg.hashsalt"] = "t3d"  # the same picture is the same file
     mpl.rcParams["svg.fonttype"] = "none"  # text stays text, to search and to read aloud
     return Figure(figsize=(width, height), layout="constrained")
@@ -69,11 +73,21 @@ def save(figure: "Figure", out: Path) -> list[Path]:
     png, svg = Path(f"{stem(out)}.png"), Path(f"{stem(out)}.svg")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(png, dpi=150)
-        figure.savefig(svg, metadata={"Date": None})
     except OSError as error:
         raise files.cannot_write(out, error) from error
+    options: dict[Path, dict[str, Any]] = {png: {"dpi": 150}, svg: {"metadata": {"Date": None}}}
+    for path, more in options.items():
+        content = io.BytesIO()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a name with signs that the font lacks, or too long
+            figure.savefig(content, format=path.suffix[1:], **more)
+        files.save(path, content.getvalue())
     return [png, svg]
+
+
+def named(text: object) -> str:
+    """A name from a file, short enough for a picture."""
+    return clean(text, 100)
 
 
 def stem(out: Path) -> Path:

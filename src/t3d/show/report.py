@@ -103,7 +103,7 @@ def _run(folder: RunFolder) -> Json:
     step, seconds, history = _history(folder)
     finished = step >= config.steps
     state = "being trained" if is_locked(folder) else "finished" if finished else "stopped"
-    preset, versions = str(about.get("preset")), about.get("versions")
+    preset = str(about["preset"])
     return history | {
         "name": folder.path.resolve().name,
         "path": str(folder.path),
@@ -116,8 +116,8 @@ def _run(folder: RunFolder) -> Json:
         "state": state,
         "seconds": seconds,
         "knobs": _knobs(config, preset),
-        "versions": versions if isinstance(versions, dict) else {},
-        "command": str(about.get("command", "")),
+        "versions": about["versions"],
+        "command": about["command"],
         "resume": _resume_command(folder, config, finished),
         "score": folder.score(),
         "video": _video(folder),

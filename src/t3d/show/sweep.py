@@ -1,6 +1,5 @@
 """A sweep on the terminal: a live table of its runs, or plain lines where there is no terminal."""
 
-import json
 import time
 from collections import Counter
 from pathlib import Path
@@ -12,6 +11,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from t3d.base import files
+from t3d.base.errors import BadInput
 from t3d.run.folder import RunFolder
 from t3d.run.records import Evaluation, Training, record_of
 from t3d.show.terminal import say
@@ -21,6 +22,7 @@ from t3d.study.spec import Spec, SweepRun
 from t3d.study.sweep import SweepOutcome, train_sweep
 
 _READ_EVERY = 1.0  # seconds between looks at the runs' files
+_READ_AT_ONCE = 16 * 2**20  # bytes
 _PLAIN_EVERY = 10.0  # seconds between plain lines, unless a run starts or ends
 _SLOW_START = 15.0  # seconds without a step, after which to say why
 _STATES = ["training", "failed", "stopped", "finished", "waiting"]  # the most interesting first
@@ -56,14 +58,14 @@ class _Progress:
 
     def read(self) -> None:
         try:
-            if self._path.stat().st_size < self._read:  # it went back to a checkpoint
+            if files.regular_size(self._path) < self._read:  # it went back to a checkpoint
                 self._restart()
-            with self._path.open("rb") as file:
+            with files.open_regular(self._path) as file:
                 file.seek(self._read)
-                new = file.read()
+                new = file.read(_READ_AT_ONCE)
             complete = new[: new.rfind(b"\n") + 1]
             for line in complete.splitlines():
-                record = record_of(json.loads(line))
+                record = record_of(files.parse_json(line))
                 self.step = record.step
                 if isinstance(record, Training) and record.steps_per_second:
                     now = record.steps_per_second  # smoothed: one may be a hiccup
@@ -71,7 +73,7 @@ class _Progress:
                 elif isinstance(record, Evaluation):
                     self.last, self.best = record.mean, record.best_mean
             self._read += len(complete)
-        except FileNotFoundError:
+        except BadInput:
             pass  # it has not started
         except (OSError, ValueError, KeyError, TypeError):  # it was cut meanwhile: read it again
             self._restart()

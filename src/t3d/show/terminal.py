@@ -8,6 +8,7 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.table import Table
 
+from t3d.base.text import clean
 from t3d.play.envs import env_role
 from t3d.run.loop import Run
 from t3d.run.records import (
@@ -175,5 +176,5 @@ def _sentence(record: Record) -> str:
 
 
 def say(console: Console, text: str) -> None:
-    """Print a line as it is: no colours, no markup, no breaks but the terminal's own."""
-    console.print(text, highlight=False, markup=False, soft_wrap=True)
+    """Print a line: no colours, no markup, no breaks but the terminal's own."""
+    console.print(clean(text), highlight=False, markup=False, soft_wrap=True)

@@ -28,7 +28,7 @@ _PLAIN_EVERY = 60.0  # seconds between lines about a trial, where there is no te
 def tune(plan: Plan, console: Console) -> tuple["Study", int | None]:
     """Search for knobs and show the progress; the study, and the signal that stopped it, if any."""
     study = open_study(plan)
-    trials = results(study)
+    trials = results(plan, study)
     before = f", of which {len(trials)} have ended" if trials else ""
     head = f"{plan.base.env}, preset {plan.about['preset']}, {plan.base.steps:,} steps a trial"
     say(console, f"{head}, {plan.trials} trials{before}: {plan.out}")
@@ -132,7 +132,7 @@ def draw(title: str, trials: Sequence[Result], shares: dict[str, float], out: Pa
     line = [(number, best.value) for number, best in so_far if best]
     axes.step(*zip(*line), where="post", color="C0", lw=2, alpha=0.6, label="best so far")
     note = "mean of the last third of its evaluations;\nif it did not finish, its last one"
-    axes.set(title=title, xlabel="trial", ylabel=f"return\n({note})")
+    axes.set(title=plots.named(title), xlabel="trial", ylabel=f"return\n({note})")
     axes.locator_params(axis="x", integer=True)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.grid(alpha=0.3)

@@ -44,6 +44,8 @@ def record(policy: Policy, maker: EnvMaker, out: Path, seed: int = 0) -> tuple[l
         for number, (picture, so_far) in enumerate(_play(policy, env, seed)):
             if writer is None:
                 out.parent.mkdir(parents=True, exist_ok=True)
+                for path in (mp4, gif):  # a link or a pipe there would lead elsewhere
+                    path.unlink(missing_ok=True)
                 size = picture.width // 2 * 2, picture.height // 2 * 2  # the format wants even
                 writer = imageio_ffmpeg.write_frames(
                     str(mp4), size, fps=speed, macro_block_size=1, ffmpeg_log_level="quiet"

@@ -138,10 +138,8 @@ def _differences(config: Config, about: Json, known: KnownRuns) -> Json:
         for knob, value in vars(config).items()
         if knob not in _NO_MATTER and value != getattr(known.config, knob)
     }
-    versions = about.get("versions")
-    versions = versions if isinstance(versions, dict) else {}
     for package in _PACKAGES:
-        one, other = str(versions.get(package, "")), str(known.versions.get(package, ""))
+        one, other = about["versions"].get(package, ""), str(known.versions.get(package, ""))
         if one and other and one.split(".")[:2] != other.split(".")[:2]:
             differences[package] = {"run": one, "known": other}
     return differences

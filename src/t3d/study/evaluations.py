@@ -64,7 +64,7 @@ def read_evaluations(path: str | Path) -> Evaluations:
     if not points:
         raise BadInput(f"{path} has no evaluation yet; let it train longer")
     knobs = ((name, value) for name, value in vars(config).items() if name not in NO_MATTER)
-    setting = (("preset", str(folder.about().get("preset"))), *knobs)
+    setting = (("preset", str(folder.about()["preset"])), *knobs)
     return Evaluations(folder.path, config.env, config.seed, setting, points, seconds)
 
 

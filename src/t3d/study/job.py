@@ -15,6 +15,7 @@ from contextlib import closing
 from typing import Any
 
 from t3d.base.errors import RunFailed, T3DError
+from t3d.base.text import clean
 from t3d.config import Config
 
 STOPPED = 128 + signal.SIGTERM  # the exit code of a run that was stopped and saved
@@ -76,7 +77,7 @@ def main() -> int:
     threading.Thread(target=_save_when_alone, args=[pipe], daemon=True).start()
     state, why = attempt(json.loads(line))
     if why:
-        sys.stderr.write(f"{why}\n")
+        sys.stderr.write(f"{clean(why)}\n")
     return {"finished": 0, "stopped": STOPPED, "failed": 2}[state]
 
 

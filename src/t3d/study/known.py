@@ -4,12 +4,13 @@ They are several seeds of one setting for each environment, in curves.json, whic
 benchmarks/draw_results.py writes.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from t3d.base import files
+from t3d.base import files, schema
 from t3d.base.errors import BadInput
 from t3d.base.numbers import Array
 from t3d.config import Config, knobs_of
@@ -24,6 +25,22 @@ _OTHER_TASK = sorted(knobs_of("task") - {"env", "seed", "steps"})
 DECIMALS = 3  # of an evaluation in curves.json
 # The best return that a task's rewards allow: no run can be above it.
 _HIGHEST = {"InvertedPendulum-v5": 1000.0, "Pendulum-v1": 0.0, "Reacher-v5": 0.0}
+
+
+@dataclass(frozen=True)
+class _Curves:
+    """An entry of curves.json."""
+
+    config: dict[str, Any]
+    versions: dict[str, str]
+    step: list[int]
+    runs: dict[str, list[float]]  # by seed
+
+    def __post_init__(self) -> None:
+        """Refuse runs without steps."""
+        longest = max(map(len, self.runs.values()), default=0)
+        if not 2 <= longest <= len(self.step) or not all(self.runs.values()):
+            raise ValueError("its runs do not fit its steps")
 
 
 class KnownRuns(NamedTuple):
@@ -65,12 +82,13 @@ def known_for(config: Config, all_curves: Json | None = None) -> KnownRuns:
         advice = "to compare runs of your own, use t3d compare"
         known_envs = ", ".join(all_curves)
         raise BadInput(f"no curves of {config.env} are known, only of {known_envs}; {advice}")
-    known = KnownRuns(
-        Config.from_dict(entry["config"]),
-        entry["versions"],
-        np.array(entry["step"]),
-        {int(seed): returns for seed, returns in entry["runs"].items()},
-    )
+    try:
+        curves = schema.parse(_Curves, entry)
+        runs = {int(seed): returns for seed, returns in curves.runs.items()}
+    except ValueError as error:
+        raise BadInput(f"the known curves of {config.env} are damaged: {error}") from error
+    step = np.array(curves.step)
+    known = KnownRuns(Config.from_dict(curves.config), curves.versions, step, runs)
     if len(known.returns) < _MINIMUM_RUNS:
         what = f"too few curves of {config.env} are known: {len(known.returns)}"
         raise BadInput(f"{what}; expected at least {_MINIMUM_RUNS}")

@@ -110,7 +110,7 @@ def read_spec(path: Path) -> Spec:
         return Spec.from_dict(files.read_json(path / "sweep.json"))
     try:
         return Spec.from_dict(tomllib.loads(files.read(path, _LARGEST_SPEC).decode()))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"{path} is not TOML: {error}") from error
 
 

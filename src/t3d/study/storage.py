@@ -4,9 +4,13 @@ Optuna's tables hold numbers and JSON. Nothing is unpickled: the parts of Optuna
 journal storage and the CMA-ES sampler, are not used.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from t3d.base import files
-from t3d.base.errors import BadInput
+from t3d.base.errors import BadInput, T3DError
 from t3d.base.extras import how_to_install
+from t3d.base.text import one_line
 from t3d.config import search_ranges
 from t3d.play.envs import EnvMaker
 from t3d.run.lock import alone
@@ -34,10 +38,12 @@ def open_study(plan: Plan) -> optuna.Study:
         raise BadInput(f"{out} exists and is not the folder of a search; choose another with --out")
     if not used:  # a bad environment or knob is an error now, before anything is written
         Run(EnvMaker(plan.base.env, plan.base)).close()
+    if local:
+        files.require_regular(out / "study.db")
     try:
         storage = None if local else _connect(plan)
         out.mkdir(parents=True, exist_ok=True)
-        with alone(out):
+        with alone(out), reading(plan):
             storage = storage or _connect(plan)
             study = optuna.create_study(
                 storage=storage,
@@ -56,6 +62,18 @@ def open_study(plan: Plan) -> optuna.Study:
     except OSError as error:
         raise files.cannot_write(out, error) from error
     return study
+
+
+@contextmanager
+def reading(plan: Plan) -> Iterator[None]:
+    """Turn whatever Optuna raises on a database that is not its own into one line."""
+    try:
+        yield
+    except (T3DError, OSError, *STORAGE_ERRORS):
+        raise
+    except Exception as error:
+        why = f"{type(error).__name__}: {one_line(error)}"
+        raise BadInput(f"the storage {hide_password(plan.url)} is damaged: {why}") from error
 
 
 def _connect(plan: Plan) -> optuna.storages.RDBStorage:
@@ -89,6 +107,8 @@ def _check_plan(plan: Plan, study: optuna.Study) -> None:
     if "plan" not in study.user_attrs:
         study.set_user_attr("plan", entries)
     stored = study.user_attrs["plan"]
+    if not isinstance(stored, dict):
+        raise BadInput(f"the study of {plan.out} has no plan; choose another with --out")
     for name, value in entries.items():
         if stored.get(name) != value:
             has = f"the study of {plan.out} has {stored.get(name)}"

@@ -16,7 +16,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
-from t3d.base import files
+from t3d.base import files, schema
 from t3d.base.errors import BadInput, BrokenWatcher, Diverged
 from t3d.base.randomness import derived_seed
 from t3d.config import Config, Span, search_ranges
@@ -26,11 +26,11 @@ from t3d.run import checkpoint
 from t3d.run.folder import RunFolder
 from t3d.run.lock import alone, is_locked
 from t3d.run.loop import Run
-from t3d.run.records import Evaluation, Json, Record
+from t3d.run.records import Evaluation, Json, Record, finite
 from t3d.run.session import open_run, train_to_end
 from t3d.run.watchers import Watcher
 from t3d.study.plan import HERE, Plan, as_knobs, as_stored
-from t3d.study.storage import STORAGE_ERRORS, optuna, unreachable
+from t3d.study.storage import STORAGE_ERRORS, optuna, reading, unreachable
 
 TrialState = optuna.trial.TrialState
 
@@ -66,7 +66,8 @@ def search(plan: Plan, study: optuna.Study, stop: Callable[[], bool], observer: 
     try:
         while not stop():
             with alone(plan.out) as owner:
-                trial = _next_trial(plan, study, owner)
+                with reading(plan):
+                    trial = _next_trial(plan, study, owner)
                 if trial is None:
                     return
                 run = _run_of(plan, trial, observer.compiling)
@@ -75,7 +76,7 @@ def search(plan: Plan, study: optuna.Study, stop: Callable[[], bool], observer: 
             if run is not None:
                 with closing(run):
                     _train(study, trial, run, observer.watch(trial.number), stop)
-            observer.update(results(study))
+            observer.update(results(plan, study))
     except STORAGE_ERRORS as error:
         again = "once it can be used, run the same command again to resume"
         raise BadInput(f"{unreachable(plan, error)}; {again}") from error
@@ -109,8 +110,9 @@ def _run_of(plan: Plan, trial: optuna.Trial, waiting: Callable[[], None]) -> Run
     # Each trial seeds its own sampler, so a resumed study suggests what it would have anyway.
     seed = derived_seed(plan.base.seed, "search", trial.number)
     trial.study.sampler = optuna.samplers.TPESampler(seed=seed)
-    params = {name: _suggest(plan, trial, name) for name in plan.searched}
-    config = dataclasses.replace(plan.base, **as_knobs(params))
+    with reading(plan):
+        params = {name: _suggest(plan, trial, name) for name in plan.searched}
+        config = dataclasses.replace(plan.base, **as_knobs(params))
     folder = plan.folder(trial.number)
     if folder.path.exists():
         started = folder.config()
@@ -190,15 +192,19 @@ def _value(folder: RunFolder) -> float:
     return sum(last) / len(last)
 
 
-def results(study: optuna.Study) -> list[Result]:
-    """The results of the trials that ended."""
+def results(plan: Plan, study: optuna.Study) -> list[Result]:
+    """The results of the trials that ended, with knobs that the plan's config can have."""
     ended_trials = []
-    for each in study.get_trials(deepcopy=False, states=_ENDED):
-        diverged, step = each.user_attrs.get("diverged"), each.last_step or 0
-        ended: Any = "finished" if each.state == TrialState.COMPLETE else "pruned"
-        if diverged is not None:
-            ended, step = "diverged", diverged
-        ended_trials.append(Result(each.number, ended, each.value, step, as_knobs(each.params)))
+    with reading(plan):
+        for each in study.get_trials(deepcopy=False, states=_ENDED):
+            diverged, step = each.user_attrs.get("diverged"), each.last_step or 0
+            ended: Any = "finished" if each.state == TrialState.COMPLETE else "pruned"
+            if diverged is not None:
+                ended, step = "diverged", schema.whole(diverged)
+            knobs = as_knobs({name: each.params[name] for name in plan.searched})
+            dataclasses.replace(plan.base, **knobs)
+            value = None if each.value is None else finite(each.value)
+            ended_trials.append(Result(each.number, ended, value, step, knobs))
     return ended_trials
 
 

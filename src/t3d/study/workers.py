@@ -9,11 +9,14 @@ import sys
 from contextlib import suppress
 from typing import Any, Protocol
 
+from t3d.base import files
 from t3d.base.signals import STOP_SIGNALS
 from t3d.presets import train_command
 from t3d.remote.cluster import last_line
 from t3d.study.job import STOPPED, attempt
 from t3d.study.spec import SweepRun
+
+_LAST = 10_000  # bytes of a log in which the reason of a failure stands
 
 
 class Worker(Protocol):
@@ -38,7 +41,12 @@ class Process:
         limits = {name: threads for name in names if threads}  # unless the user set them
         self._stopping = False
         self._log = run.log
-        with self._log.open("wb") as log:
+        try:
+            self._log.unlink(missing_ok=True)  # a link or a pipe there would lead elsewhere
+            log = self._log.open("wb")
+        except OSError as error:
+            raise files.cannot_write(self._log, error) from error
+        with log:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "t3d.study.job"],
                 stdin=subprocess.PIPE,
@@ -66,7 +74,9 @@ class Process:
             return ("finished" if code == 0 else "stopped"), ""
         if code < 0 or code == STOPPED:
             return "failed", f"ended by {signal.Signals(-code if code < 0 else code - 128).name}"
-        printed = [line for line in self._log.read_text(errors="replace").splitlines() if line]
+        with self._log.open("rb") as log:  # an environment may have printed gigabytes
+            log.seek(max(0, log.seek(0, os.SEEK_END) - _LAST))
+            printed = [line for line in log.read().decode(errors="replace").splitlines() if line]
         return "failed", printed[-1].strip() if printed else f"exit code {code}"
 
     def stop(self) -> None:
