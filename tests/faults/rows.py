@@ -33,6 +33,7 @@ from safetensors.numpy import load_file
 
 import t3d
 from faults.common import LONGER, Case, Row, command, in_session, process, trained
+from faults.rows_fuzz import damaged_caches, engine_configs, odd_environments
 from helpers import broken_envs
 from helpers.memories import filled_memory
 from helpers.runs import TINY
@@ -506,6 +507,7 @@ def broken_environments(count: int, folder: Path) -> Iterator[Case]:
             if not all(np.isfinite(array).all() for array in load_file(file).values()):
                 wrong = "something that is not finite was stored"
         yield kind.__name__, wrong
+    yield from odd_environments(count, folder / "odd")
 
 
 # R8: numbers that break.
@@ -700,10 +702,12 @@ ROWS = {
     "R4": Row("bits flipped, files cut, missing, too many", 1200, 60, damages),
     "R5": Row("files made to do harm", 26, 26, hostile),
     "R6": Row("configs that make no sense", 200, 40, bad_configs),
-    "R7": Row("environments that break the rules", 40, 40, broken_environments),
+    "R7": Row("environments that break the rules", 500, 40, broken_environments),
     "R8": Row("nan and infinity into gradient, weight and batch", 16, 8, broken_numbers),
     "R9": Row("SIGKILL and SIGSTOP to processes of environments", 120, 6, lost_workers),
     "R10": Row("a million fused updates: memory, descriptors, threads", 1000, 10, long_runs),
     "R11": Row("Ctrl-C and SIGTERM", 50, 2, signals),
     "R12": Row("two trainers, one folder", 5, 1, two_trainers),
+    "R19": Row("both engines on random configs: the same numbers", 200, 4, engine_configs),
+    "R20": Row("caches of compiled code, damaged or of others", 24, 1, damaged_caches),
 }
