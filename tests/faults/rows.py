@@ -35,6 +35,7 @@ import t3d
 from faults import rows_folders
 from faults.common import LONGER, Case, Row, command, in_session, process, trained
 from faults.rows_exact import exact
+from faults.rows_fuzz import damaged_caches, engine_configs, odd_environments
 from faults.rows_output import stop_signals, unwritable
 from faults.rows_surroundings import surroundings
 from helpers import broken_envs
@@ -512,6 +513,7 @@ def broken_environments(count: int, folder: Path) -> Iterator[Case]:
             if not all(np.isfinite(array).all() for array in load_file(file).values()):
                 wrong = "something that is not finite was stored"
         yield kind.__name__, wrong
+    yield from odd_environments(count, folder / "odd")
 
 
 # R8: numbers that break.
@@ -706,7 +708,7 @@ ROWS = {
     "R4": Row("bits flipped, files cut, missing, too many", 1200, 60, damages),
     "R5": Row("files made to do harm", 26, 26, hostile),
     "R6": Row("configs that make no sense", 200, 40, bad_configs),
-    "R7": Row("environments that break the rules", 40, 40, broken_environments),
+    "R7": Row("environments that break the rules", 500, 40, broken_environments),
     "R8": Row("nan and infinity into gradient, weight and batch", 16, 8, broken_numbers),
     "R9": Row("SIGKILL and SIGSTOP to processes of environments", 120, 6, lost_workers),
     "R10": Row("a million fused updates: memory, descriptors, threads", 1000, 10, long_runs),
@@ -717,4 +719,6 @@ ROWS = {
     "R15": Row("every signal that asks to end, at every moment", 48, 2, stop_signals),
     "R16": Row("outputs that cannot be written", 119, 2, unwritable),
     **rows_folders.ROWS,
+    "R19": Row("both engines on random configs: the same numbers", 200, 4, engine_configs),
+    "R20": Row("caches of compiled code, damaged or of others", 24, 1, damaged_caches),
 }

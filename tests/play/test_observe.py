@@ -188,7 +188,7 @@ def test_what_cannot_be_seen_is_refused_in_one_line(
     [
         (np.zeros((32, 40, 3)), "image has type float64; expected uint8"),
         (np.zeros((32, 41, 3), UINT8), "image has shape (32, 41, 3); expected (32, 40, 3)"),
-        (None, "image has type object; expected uint8"),
+        (None, "image is a NoneType, not numbers: None"),
     ],
 )
 def test_an_image_that_is_not_as_promised_is_named(shown: Any, message: str) -> None:

@@ -1,5 +1,6 @@
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,3 +43,19 @@ def test_a_memory_that_does_not_fit_is_refused_with_the_largest_that_does(
     # Rows that will not be filled need no room, and a file needs no RAM.
     in_memory(capacity=10**6)
     Run(EnvMaker("Pendulum-v1", t3d.Config(replay_on_disk=True))).close()
+
+
+@pytest.mark.parametrize(
+    ("knobs", "message"),
+    [
+        ({"batch_size": 10**7}, "a batch of 10,000,000 would take .* use --batch-size 7.* or less"),
+        ({"hidden": (65_536, 65_536)}, "networks of hidden .* would take 2.* use a smaller"),
+    ],
+)
+@pytest.mark.parametrize("engine", ["fused", "reference"])
+def test_what_cannot_fit_into_memory_is_refused_before_it_is_allocated(
+    engine: str, knobs: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("t3d.run.build.available_memory", lambda: 10_000_000_000)
+    with pytest.raises(t3d.BadInput, match=message):
+        in_memory(**({"engine": engine, "hidden": (256, 256)} | knobs))

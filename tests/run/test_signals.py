@@ -9,9 +9,9 @@ import pytest
 from helpers import rude_envs
 from t3d import Config
 from t3d.base import signals
-from t3d.base.signals import STOP_SIGNALS
+from t3d.base.signals import STOP_SIGNALS, Ended
 from t3d.play.envs import EnvMaker
-from t3d.run.signals import Ended, StopSignal, exit_code, never, raised
+from t3d.run.signals import StopSignal, exit_code, never, raised
 
 BY_HAND = [signal.SIGINT, signal.SIGTERM, signal.SIGQUIT]
 BY_SYSTEMS = [number for number in STOP_SIGNALS if number not in BY_HAND]

@@ -1,12 +1,27 @@
-"""Compile functions with Numba. It is imported on first use: that takes half a second."""
+"""Compile functions with Numba. It is imported on first use: that takes half a second.
 
+Numba keeps compiled code on disk as pickles, which run code when they are read, and reads whatever
+is there. Here they are read only if they are this user's own and nobody else can write them
+(`_why_not_ours`), and only if they are as they were written: each file begins with a SHA-256 of
+the rest. Anything else is compiled again.
+"""
+
+import hashlib
+import os
+import pickle
+import stat
+import sys
 from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 _OPTIONS: dict[str, Any] = {
     "nogil": True,
     "error_model": "numpy",  # a division by zero gives inf, as in PyTorch
 }
+_HASH_BYTES = 32
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -20,9 +35,100 @@ def compiled(function: Function) -> Function:
 
 def entry(function: Function) -> Function:
     """Compile a function that Python calls, and keep the result on disk, where that is possible."""
-    import numba
+    dispatcher: Any = compiled(function)
+    with suppress(RuntimeError):  # neither the source's folder nor the user's cache is writable
+        dispatcher._cache = _cache_of(function)
+    return cast(Function, dispatcher)
 
-    try:
-        return cast(Function, numba.njit(cache=True, **_OPTIONS)(function))
-    except RuntimeError:  # neither the source's folder nor the user's cache is writable
-        return compiled(function)
+
+def _cache_of(function: Callable[..., Any]) -> Any:
+    """Numba's cache of a function, with files of ours."""
+    from numba.core.caching import FunctionCache
+
+    kept = FunctionCache(function)
+    stamp = kept._impl.locator.get_source_stamp().hex()[:16]
+    kept._cache_file = KeptCode(Path(kept.cache_path), f"{kept._impl.filename_base}.{stamp}")
+    return kept
+
+
+class KeptCode:
+    """The compiled forms of one function, a file for each, in a folder of this user alone."""
+
+    def __init__(self, place: Path, stem: str) -> None:
+        self.folder = place / f"t3d-{os.getuid() if hasattr(os, 'getuid') else 'user'}"
+        self._stem = stem
+        self._refused = False
+
+    def load(self, key: Any) -> Any:
+        """What was saved under a key; None if it is not there, or not to be trusted."""
+        path = self._path(key)
+        try:
+            why_not = _why_not_ours(self.folder) or _why_not_ours(path)
+            if why_not:
+                self._refused = True
+                _say(f"{why_not}: the compiled code there is not used, it is compiled again")
+                return None
+            content = path.read_bytes()
+        except OSError:
+            return None
+        seal, content = content[:_HASH_BYTES], content[_HASH_BYTES:]
+        if hashlib.sha256(content).digest() == seal:
+            try:
+                saved_key, data = pickle.loads(content)
+            except Exception:  # of another version of Numba, perhaps
+                saved_key = data = None
+            if saved_key == key:
+                return data
+        _say(f"compiled code in {self.folder} is damaged: it is compiled again")
+        return None
+
+    def save(self, key: Any, data: Any) -> None:
+        """Write a file that is there whole or not at all; a failure costs only time."""
+        from numba.core.serialize import dumps
+
+        if self._refused:
+            return
+        content: bytes = dumps((key, data))
+        path = self._path(key)
+        temporary = path.with_name(f"{path.name}.{os.getpid()}")
+        with suppress(OSError):
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # A file that a killed process has left, with the number that is now ours.
+            temporary.unlink(missing_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+            with open(os.open(temporary, flags, 0o600), "wb") as file:
+                file.write(hashlib.sha256(content).digest() + content)
+            temporary.replace(path)
+
+    def flush(self) -> None:
+        """Forget all forms of the function."""
+        for path in self.folder.glob(f"{self._stem}.*"):
+            path.unlink(missing_ok=True)
+
+    def _path(self, key: Any) -> Path:
+        """The file of a key: a signature, the processor, and hashes of the function."""
+        import numba
+
+        name = hashlib.sha256(f"{numba.__version__} {key}".encode()).hexdigest()[:16]
+        return self.folder / f"{self._stem}.{name}.nbc"
+
+
+def _why_not_ours(path: Path) -> str:
+    """Why a file or folder may hold code of others; empty if only this user or root writes it."""
+    if not hasattr(os, "getuid"):  # pragma: no cover, Windows has no such bits
+        return ""
+    status = path.lstat()
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+        return f"{path} is neither a file nor a folder"
+    if status.st_uid not in (os.getuid(), 0):
+        return f"{path} belongs to another user"
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return f"{path} can be written by other users"
+    return ""
+
+
+@cache
+def _say(line: str) -> None:
+    """Tell the user, once; that nobody can read it is no error."""
+    with suppress(OSError, ValueError, AttributeError):
+        sys.stderr.write(f"t3d: {line}\n")

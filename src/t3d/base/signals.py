@@ -9,6 +9,14 @@ _NAMES = ("SIGINT", "SIGTERM", "SIGQUIT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXC
 STOP_SIGNALS = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
 
 
+class Ended(KeyboardInterrupt):
+    """Raised where Ctrl-C would raise, by a signal that is not Ctrl-C."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+
 @contextmanager
 def held(numbers: tuple[signal.Signals, ...] = STOP_SIGNALS) -> Iterator[None]:
     """Let signals wait meanwhile. A process that is started here does not hear them either.

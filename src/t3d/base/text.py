@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 MAXIMUM = 4000  # characters of a line on a terminal
+_LONGEST = 300  # characters of a foreign text that a message quotes
 
 
 def clean(text: object, maximum: int = MAXIMUM) -> str:
@@ -37,11 +38,30 @@ def typed_path(path: str | os.PathLike[str]) -> str:
 
 def one_line(error: BaseException) -> str:
     """An exception's message without line breaks."""
-    return " ".join(str(error).split()) or type(error).__name__
+    try:
+        text = str(error)
+    except BaseException:  # it is not ours: any may come
+        text = ""
+    return _quoted(text) or type(error).__name__
+
+
+def shown(value: object) -> str:
+    """A foreign value as a message shows it: short, in one line, and always something."""
+    try:
+        return _quoted(repr(value))
+    except BaseException:  # it is not ours: any may come
+        return f"a {type(value).__name__}"
+
+
+def _quoted(text: str) -> str:
+    """The beginning of a foreign text in one line."""
+    return clean(" ".join(text.split()), _LONGEST)
 
 
 def blame(error: BaseException) -> str:
     """An exception of the user's own code in one line, with the place it came from."""
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    where = f"{os.path.basename(place.filename)}:{place.lineno}"
-    return f"{type(error).__name__}: {one_line(error)} ({where})"
+    what = f"{type(error).__name__}: {one_line(error)}"
+    places = traceback.extract_tb(error.__traceback__)
+    if not places:
+        return what
+    return f"{what} ({os.path.basename(places[-1].filename)}:{places[-1].lineno})"

@@ -1,10 +1,10 @@
 """One environment: made, checked, and guarded."""
 
 import os
+import signal
 import struct
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, cast
 from zlib import crc32
@@ -15,10 +15,11 @@ import numpy as np
 from t3d.base.errors import BadInput, BrokenEnvironment, T3DError
 from t3d.base.extras import how_to_install
 from t3d.base.imports import import_module_of, member, name_of
-from t3d.base.numbers import Array, as_floats
+from t3d.base.numbers import Array, as_floats, as_number, as_truth
 from t3d.base.observation import Layout
+from t3d.base.signals import Ended
 from t3d.base.text import blame as blame
-from t3d.base.text import did_you_mean, one_line
+from t3d.base.text import did_you_mean, one_line, shown
 from t3d.config import Config
 from t3d.play import surroundings
 from t3d.play.observe import Observer
@@ -101,8 +102,9 @@ def _create(source: EnvSource, name: str, render_mode: str | None) -> gym.Env[An
         raise BadInput(f"no environment is called {name!r}{advice}") from error
     except T3DError:
         raise
-    except (Exception, SystemExit) as error:
-        if rendering and isinstance(error, TypeError) and "render_mode" in str(error):
+    except BaseException as error:
+        raise_interrupt(error)
+        if rendering and isinstance(error, TypeError) and "render_mode" in one_line(error):
             advice = "add the argument to render it, as docs/environments.md shows"
             raise BadInput(f"environment {name!r} takes no render_mode; {advice}") from error
         advice = f" with {rendering}" if rendering else ""
@@ -139,6 +141,22 @@ def missing_extra(name: str, error: gym.error.DependencyNotInstalled) -> str:
     return f"environment {name!r} needs an extra: {how_to_install(extra)}"
 
 
+def raise_interrupt(error: BaseException) -> None:
+    """Pass on a signal of the user's; all else that foreign code raises is an error of its own."""
+    by_ctrl_c = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if isinstance(error, Ended) or (isinstance(error, KeyboardInterrupt) and by_ctrl_c):
+        raise error
+
+
+def _close(env: gym.Env[Any, Any]) -> None:
+    """End an environment, if it does so in time. An error in that does not matter any more."""
+    try:
+        with surroundings.undone(), surroundings.time_limited(_CLOSE_LIMIT):
+            env.close()
+    except BaseException as error:
+        raise_interrupt(error)
+
+
 def _check_spaces(env: gym.Env[Any, Any], name: str) -> None:
     missing = [n for n in ("action_space", "observation_space") if not hasattr(env, n)]
     if missing:
@@ -151,10 +169,11 @@ def _check_spaces(env: gym.Env[Any, Any], name: str) -> None:
         raise BadInput(f"{name!r} has actions of type {action.dtype}; T3D needs continuous ones")
     if len(action.shape) != 1 or action.shape[0] == 0:
         raise BadInput(f"{name!r} has actions of shape {action.shape}; T3D needs a flat Box, (n,)")
-    if not (np.isfinite(action.low).all() and np.isfinite(action.high).all()):
+    low, high = as_floats(action.low), as_floats(action.high)
+    if not (np.isfinite(low).all() and np.isfinite(high).all()):
         advice = "bound them, for example with gymnasium.wrappers.RescaleAction or in action_space"
         raise BadInput(f"{name!r} has unbounded actions, {action}; {advice}")
-    if not (action.low < action.high).all():
+    if low.shape != action.shape or high.shape != action.shape or not (low < high).all():
         raise BadInput(f"{name!r} has an empty action range, {action}; expected low < high")
 
 
@@ -180,8 +199,10 @@ class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
         self._remake = remake  # gives each episode an environment of its own
         self.name = name
         self.index = index
-        self.low: Array = env.action_space.low  # type: ignore[attr-defined]
-        self.high: Array = env.action_space.high  # type: ignore[attr-defined]
+        space = env.action_space
+        assert isinstance(space, gym.spaces.Box)
+        self.low: Array = np.asarray(space.low, space.dtype)
+        self.high: Array = np.asarray(space.high, space.dtype)
         self._observer = observer
         self.layout = layout = observer.layout
         low, high = (0, 255) if layout.images else (-np.inf, np.inf)
@@ -198,7 +219,13 @@ class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
         try:
             return self._observer(observation, first=self._step == 0)
         except ValueError as error:
-            raise self._broken(str(error)) from error
+            raise self._broken(one_line(error)) from error
+        except BaseException as error:  # of an object that is asked for its numbers
+            raise self._failed("the observation", error) from error
+
+    def _failed(self, what: str, error: BaseException) -> BrokenEnvironment:
+        raise_interrupt(error)
+        return self._broken(f"{what} raised {blame(error)}")
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -213,8 +240,8 @@ class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
                         self.env.close()
                     self.env = self._remake()
                 answer = self.env.reset(seed=seed, options=options)
-        except (Exception, SystemExit, surroundings.TookTooLong) as error:
-            raise self._broken(f"reset() raised {blame(error)}") from error
+        except BaseException as error:
+            raise self._failed("reset()", error) from error
         changed = surroundings.changes(self._usual)
         if changed:
             raise self._broken(f"it changed {changed[0]}; {surroundings.ADVICE}")
@@ -231,23 +258,24 @@ class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
         try:
             answer = self.env.step(action)
             surroundings.set_handlers_again()
-        except (Exception, SystemExit) as error:
-            raise self._broken(f"step() raised {blame(error)}") from error
+        except BaseException as error:
+            raise self._failed("step()", error) from error
         if not isinstance(answer, tuple) or len(answer) != 5:
             expected = "(observation, reward, terminated, truncated, info)"
             raise self._broken(f"step() must return {expected}")
         observation, raw, terminated, truncated, _ = answer
         try:
-            plain = isinstance(raw, (float, int))
-            reward = float(raw if plain else np.asarray(raw, np.float64).item())  # also [1.0]
-            ends = bool(terminated), bool(truncated)
-        except (TypeError, ValueError) as error:
-            values = f"reward {raw!r}, terminated {terminated!r}, truncated {truncated!r}"
-            expected = "expected a number and two truth values"
-            raise self._broken(f"step() returned {' '.join(values.split())}; {expected}") from error
+            reward = float(raw) if isinstance(raw, float) else as_number(raw)
+            if not (type(terminated) is bool and type(truncated) is bool):
+                terminated, truncated = as_truth(terminated), as_truth(truncated)
+        except BaseException as error:
+            raise_interrupt(error)
+            values = [shown(value) for value in (raw, terminated, truncated)]
+            what = "step() returned reward {}, terminated {}, truncated {}".format(*values)
+            raise self._broken(f"{what}; expected a number and two truth values") from error
         if not abs(reward) <= _LARGEST:  # so is nan
             raise self._broken(f"reward is {reward}; expected a finite number")
-        return self._checked(observation), reward, *ends, {}
+        return self._checked(observation), reward, terminated, truncated, {}
 
     def replay(self, seed: int, actions: Array) -> tuple[Array, int]:
         """Reset with a seed and play some actions, or as many as there are in the episode.
@@ -264,10 +292,8 @@ class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
         return observation, answers
 
     def close(self) -> None:
-        """End the environment. An error in that does not matter to the run any more."""
-        limited = surroundings.time_limited(_CLOSE_LIMIT)
-        with suppress(Exception, surroundings.TookTooLong), surroundings.undone(), limited:
-            self.env.close()
+        """End the environment."""
+        _close(self.env)
 
 
 class Spaces(NamedTuple):
@@ -334,16 +360,21 @@ class EnvMaker:
             return env
 
         usual = {} if own_process else surroundings.settings()
-        with surroundings.undone():
-            env = create()
+        env: gym.Env[Any, Any] | None = None
         try:
+            with surroundings.undone():
+                env = create()
             _check_spaces(env, name)
             observer = Observer(env.observation_space, name, config)
             changed = surroundings.changes(usual)
             if changed:
                 raise BadInput(f"environment {name!r} changed {changed[0]}; {surroundings.ADVICE}")
-        except T3DError:
-            env.close()
-            raise
-        remake = create if config.remake_envs else None
-        return GuardedEnv(env, name, index, observer, remake, usual)
+            remake = create if config.remake_envs else None
+            return GuardedEnv(env, name, index, observer, remake, usual)
+        except BaseException as error:
+            if env is not None:
+                _close(env)
+            if isinstance(error, T3DError):
+                raise
+            raise_interrupt(error)
+            raise BadInput(f"environment {name!r} cannot be used: {blame(error)}") from error

@@ -12,8 +12,9 @@ import numpy as np
 
 from t3d.base.errors import BadInput
 from t3d.base.extras import how_to_install
-from t3d.base.numbers import Array, all_finite, as_floats
+from t3d.base.numbers import Array, all_finite, as_floats, plain_array
 from t3d.base.observation import Image, Layout
+from t3d.base.text import one_line, shown
 from t3d.config import Config
 
 _MIN_SIDE = 32  # pixels
@@ -83,7 +84,10 @@ class Observer:
 
     def _image(self, part: _Part, value: Any) -> Array:
         """An image channel by channel; grey and resized if the config says so."""
-        image = np.asarray(value)
+        try:
+            image = plain_array(value)
+        except Exception as error:  # whatever it raises when it is asked for an array
+            raise _not_numbers(f"image{part.name}", value, error) from error
         if image.dtype != np.uint8:
             raise ValueError(f"image{part.name} has type {image.dtype}; expected uint8")
         if image.shape != part.shape:
@@ -169,12 +173,16 @@ def _pick(part: _Part, observation: Any) -> Any:
         raise ValueError(f"observation lacks{part.name}") from None
 
 
+def _not_numbers(what: str, value: Any, why: Exception) -> ValueError:
+    kind = type(value).__name__
+    return ValueError(f"{what} is a {kind}, not numbers: {shown(value)} ({one_line(why)})")
+
+
 def _vector(part: _Part, value: Any) -> Array:
     try:
         array = as_floats(value)
-    except (TypeError, ValueError):
-        kind = type(value).__name__
-        raise ValueError(f"observation{part.name} is a {kind}, not numbers") from None
+    except Exception as error:  # whatever it raises when it is asked for an array
+        raise _not_numbers(f"observation{part.name}", value, error) from error
     if array.shape != part.shape:
         expected = f"expected {part.shape} as in observation_space"
         raise ValueError(f"observation{part.name} has shape {array.shape}; {expected}")

@@ -4,6 +4,7 @@ import dataclasses
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,6 +17,7 @@ from t3d.base.observation import Layout
 from t3d.config import Config
 from t3d.learn.agent import Agent
 from t3d.learn.engines import make_agent, reference_threads
+from t3d.learn.networks import BODIES
 from t3d.learn.replay.memory import ReplayBuffer
 from t3d.play.collect import Collector
 from t3d.play.collecting import Collecting
@@ -61,6 +63,7 @@ def build(maker: EnvMaker, scratch: Path) -> Parts:
     env = evaluation_env(maker)
     try:
         spaces = Spaces.of(env) if isinstance(env, GuardedEnv) else env.spaces
+        require_room_to_learn(spaces.layout, len(spaces.low), maker.config)
         agent, why_this_engine = make_agent(maker.config, *spaces)
         config = agent.config  # with the engine that was chosen: a resumed run uses the same
         # Mapped into memory, the file lives as long as the mapping, although it is closed here.
@@ -100,6 +103,32 @@ def memory_bytes(memory: ReplayBuffer, config: Config) -> int:
     """What the replay memory will take, except one more observation per episode."""
     rows = min(memory.room, config.steps) + config.all_envs
     return rows * memory.row_bytes
+
+
+def require_room_to_learn(layout: Layout, action_dim: int, config: Config) -> None:
+    """Refuse networks and batches that will not fit into RAM, before any of it is allocated.
+
+    The system promises more than it has: without this, the run would fill it for minutes.
+    """
+    free = available_memory()
+    own = config.agent != "t3d" or config.body not in BODIES
+    if free is None or own or config.device.partition(":")[0] != "cpu":
+        return
+    inputs = layout.vector + (config.features if layout.images else 0)
+    actor = (inputs, *config.hidden, action_dim)
+    critic = (inputs + action_dim, *config.hidden, 1)
+    weights = sum((a + 1) * b for sizes in (actor, critic, critic) for a, b in pairwise(sizes))
+    networks = 4 * 4 * weights  # floats: the weights, their targets, and two moments of Adam
+    if networks > free:
+        what = f"networks of hidden {config.hidden} would take {files.size(networks)}"
+        raise BadInput(f"{what}; {files.size(free)} of RAM is free: use a smaller --hidden")
+    # Floats: a state and the next, and each layer's output and its gradient.
+    row = 4 * 2 * (layout.size + sum(actor) + 2 * sum(critic))
+    if networks + config.batch_size * row > free:
+        what = f"a batch of {config.batch_size:,} would take {files.size(config.batch_size * row)}"
+        limit = max(1, int(0.9 * (free - networks) / row))
+        advice = f"use --batch-size {limit} or less"
+        raise BadInput(f"{what}; {files.size(free)} of RAM is free: {advice}")
 
 
 def _require_memory(memory: ReplayBuffer, config: Config) -> None:

@@ -9,7 +9,7 @@ import time
 import warnings
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from gymnasium.utils.env_checker import check_env
@@ -20,12 +20,14 @@ from t3d.base.machine import available_memory
 from t3d.base.numbers import Array
 from t3d.base.observation import Layout
 from t3d.base.randomness import derived_seed, generator
+from t3d.base.text import one_line
 from t3d.config import Config
 from t3d.learn.engines import agent_class, make_agent
 from t3d.learn.replay.memory import ReplayBuffer
-from t3d.play.envs import EnvMaker, GuardedEnv, time_limit
+from t3d.play.envs import EnvMaker, GuardedEnv, raise_interrupt, time_limit
 from t3d.play.evaluate import EvaluationEnv, evaluation_env
 from t3d.play.repeating import try_to_repeat
+from t3d.run.build import require_room_to_learn
 
 _LARGE = 20.0  # observations or rewards that are often beyond this hamper learning
 _SCALE_RATIO = 100.0  # so do observations of which one varies this many times as much as another
@@ -69,6 +71,7 @@ def examine(maker: EnvMaker, seconds: float = 5.0) -> Diagnosis:
         diagnosis.facts["environment"] = env.name
         diagnosis.facts["observation"] = _describe_observation(env)
         diagnosis.facts["action"] = _describe_action(env)
+        require_room_to_learn(env.layout, len(env.low), config)
         memory = _memory(env, config)
         played = play(env, config, seconds, memory)
         _check_time_limit(env, played, config, diagnosis)
@@ -225,11 +228,13 @@ def _check_rules(maker: EnvMaker, diagnosis: Diagnosis) -> None:
         with closing(maker.make()) as env:
             try:
                 check_env(env.unwrapped, skip_render_check=True)
-            except Exception as error:  # any: it is reported
-                complaints.append(" ".join(str(error).split()) or type(error).__name__)
+            except BaseException as error:  # any: it is reported
+                raise_interrupt(error)
+                complaints.append(one_line(error))
     for warning in caught:
-        text = " ".join(str(warning.message).replace("\x1b[33m", "").replace("\x1b[0m", "").split())
-        text = text.removeprefix("WARN: ")
+        text = one_line(cast(Warning, warning.message))
+        for noise in ("\\x1b[33m", "\\x1b[0m", "WARN: "):  # Gymnasium's, as `one_line` shows it
+            text = text.replace(noise, "")
         if not text.startswith("For Box action spaces, we recommend"):  # any range will do
             complaints.append(text)
     diagnosis.facts["check_env"] = list(dict.fromkeys(complaints)) or "no complaints"

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
-from t3d.base.signals import STOP_SIGNALS
+from t3d.base.signals import STOP_SIGNALS, Ended
 from t3d.play.surroundings import HANDLERS, set_handler
 
 # Sent by a person, who sends a second one to quit at once. Systems repeat the others by themselves:
@@ -18,14 +18,6 @@ _BY_HAND = [n for n in STOP_SIGNALS if n.name in ("SIGINT", "SIGTERM", "SIGQUIT"
 def never() -> bool:
     """The `stop` of a run that nothing stops."""
     return False
-
-
-class Ended(KeyboardInterrupt):
-    """Raised where Ctrl-C would raise, by a signal that is not Ctrl-C."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(signal.Signals(number).name)
-        self.number = number
 
 
 def _end(number: int, frame: FrameType | None) -> None:

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from t3d.base.errors import RunFailed
+from t3d.base.signals import Ended
 from t3d.play.envs import EnvMaker, EnvSource
 from t3d.run.agents import Which, load
 from t3d.run.finish import Picture
 from t3d.run.folder import RunFolder
-from t3d.run.signals import Ended
 from t3d.show import plots
 from t3d.show.report import report
 from t3d.show.video import record

@@ -1,13 +1,19 @@
 """The compiled code is kept, and used only as long as its sources are the same."""
 
+import hashlib
+import os
+import pickle
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numba
 import pytest
 
+from t3d.base.compiling import KeptCode
 from t3d.learn.fused import entry
 
 _COMPILE = """
@@ -64,3 +70,76 @@ def test_numba_sees_the_key(function: "numba.core.dispatcher.Dispatcher") -> Non
     """Numba looks at the file of a function that Python calls, and at what it closes over."""
     cells = [cell.cell_contents for cell in function.py_func.__closure__ or ()]
     assert entry.source_key(entry.FOLDERS) in cells
+
+
+KEY = ("signature", "processor")
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda content: b"",
+    "cut": lambda content: content[:-1],
+    "cut in its seal": lambda content: content[:7],
+    "random": lambda content: bytes(len(content)),
+    "a bit flipped": lambda content: content[:-9] + bytes([content[-9] ^ 4]) + content[-8:],
+    "longer": lambda content: content + b"\0",
+    "of another key": lambda content: sealed(("other", "processor"), "data"),
+    "a pickle of something else": lambda content: sealed(7),
+}
+
+
+def sealed(*content: object) -> bytes:
+    pickled = pickle.dumps(content[0] if len(content) == 1 else content)
+    return hashlib.sha256(pickled).digest() + pickled
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_file_is_not_used_and_is_written_again(
+    damage: Callable[[bytes], bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = KeptCode(tmp_path, "function")
+    kept.save(KEY, "data")
+    assert kept.load(KEY) == "data"
+    (file,) = kept.folder.iterdir()
+    file.write_bytes(damage(file.read_bytes()))
+    assert kept.load(KEY) is None
+    folder = re.escape(str(kept.folder))
+    line = f"t3d: compiled code in {folder} is damaged: it is compiled again\n"
+    assert re.fullmatch(line, capsys.readouterr().err)
+    kept.save(KEY, "data")
+    assert kept.load(KEY) == "data"
+
+
+def test_a_damaged_file_is_not_unpickled(tmp_path: Path) -> None:
+    kept = KeptCode(tmp_path, "function")
+    kept.save(KEY, "data")
+    (file,) = kept.folder.iterdir()
+    mark = tmp_path / "mark"
+    file.write_bytes(bytes(32) + f"cos\nsystem\n(S'touch {mark}'\ntR.".encode())
+    assert kept.load(KEY) is None
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("mode", [0o720, 0o702])
+@pytest.mark.parametrize("which", ["file", "folder"])
+def test_code_that_others_can_write_is_neither_read_nor_written(
+    which: str, mode: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = KeptCode(tmp_path, "function")
+    kept.save(KEY, "data")
+    (file,) = kept.folder.iterdir()
+    (file if which == "file" else kept.folder).chmod(mode)
+    content = file.read_bytes()
+    assert kept.load(KEY) is None
+    assert "can be written by other users" in capsys.readouterr().err
+    kept.save(KEY, "other data")
+    assert file.read_bytes() == content
+
+
+def test_kept_code_is_private_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        kept = KeptCode(tmp_path, "function")
+        kept.save(KEY, "data")
+    finally:
+        os.umask(before)
+    assert kept.load(KEY) == "data"
+    (file,) = kept.folder.iterdir()
+    assert (kept.folder.stat().st_mode & 0o777, file.stat().st_mode & 0o777) == (0o700, 0o600)

@@ -193,7 +193,7 @@ def _checked(
     else:
         try:
             array = as_floats(values)
-        except (TypeError, ValueError) as error:
+        except Exception as error:  # whatever it raises when it is asked for an array
             raise BadInput(f"{name} is a {type(values).__name__}; expected numbers") from error
     if array.shape != shape:
         raise BadInput(f"{name} has shape {array.shape}; expected {shape}")
