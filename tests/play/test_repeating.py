@@ -8,7 +8,7 @@ from t3d.play.envs import EnvMaker, EnvSource
 from t3d.play.repeating import Trial, try_to_repeat
 
 
-def tried(env: EnvSource, seconds: float = 1.0, **knobs: Any) -> Trial:
+def tried(env: EnvSource, seconds: float = 60.0, **knobs: Any) -> Trial:
     return try_to_repeat(EnvMaker(env, Config(**knobs)), seconds)
 
 

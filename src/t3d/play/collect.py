@@ -22,6 +22,10 @@ from t3d.play.explore import Exploration
 from t3d.play.vector import Environments
 
 
+# The arrays of a collector's state that have a row for each action.
+_GROWING = ("environments.played", "environments.proof.played_before", "chosen")
+
+
 class Played(NamedTuple):
     """One step of a collector."""
 
@@ -153,7 +157,9 @@ class Collector:
     def _check(self, arrays: dict[str, Array]) -> None:
         """Refuse the arrays of another collector, by their types and shapes."""
         for name, own in self.state_dict().items():
-            array, grows = arrays[name], name in ("chosen", "environments.played")
+            if name.startswith("environments.proof.") and name not in arrays:
+                continue  # an earlier version had no proof
+            array, grows = arrays[name], name in _GROWING
             same = array.shape[1:] == own.shape[1:] if grows else array.shape == own.shape
             if name == "chosen":
                 same = not array.size or array.shape == (len(self.length), len(self.low))
