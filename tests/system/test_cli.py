@@ -370,7 +370,7 @@ def test_resume_takes_another_number_of_threads(
     """The fused engine gives the same bits with any number; of the reference, the run says so."""
     short, uninterrupted = tmp_path / "short", tmp_path / "uninterrupted"
     knobs = TINY | {"engine": engine}
-    t3d.train("Pendulum-v1", run=short, quiet=True, **(knobs | {"steps": 40}))
+    t3d.train("Pendulum-v1", run=short, quiet=True, **(knobs | {"steps": 30}))
     resumed = ["resume", str(short), "--steps", "60", "--threads", "2", "--no-video"]
     assert main(resumed) == 0
     assert RunFolder(short).config().threads == 2
