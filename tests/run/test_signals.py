@@ -1,5 +1,7 @@
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 
@@ -135,9 +137,13 @@ def test_a_second_signal_has_its_usual_effect_also_after_a_signal_in_a_reset() -
         assert signal.getsignal(signal.SIGINT) is usual
 
 
-def test_signals_wait_while_a_process_is_started() -> None:
-    with StopSignal().caught() as stop:
-        with signals.held():
-            send(signal.SIGUSR1)
-            assert not stop()
-        assert stop()
+def test_a_process_is_started_deaf_and_the_starter_hears_again() -> None:
+    ask = "import signal; print(*sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])))"
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    with signals.held():
+        child = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", ask], capture_output=True, text=True, check=True
+        )
+    blocked = [int(number) for number in child.stdout.split()]
+    assert blocked == sorted({*STOP_SIGNALS, *before})
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before

@@ -89,6 +89,7 @@ def test_what_was_trained_here_is_not_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setattr(trust, "_granted", set())
     run = trained(tmp_path / "run", broken_envs.Calm, steps=30)
     trust._granted.clear()
     assert RunFolder(run).config().env == "helpers.broken_envs:Calm"

@@ -19,7 +19,7 @@ class Ended(KeyboardInterrupt):
 
 @contextmanager
 def held(numbers: tuple[signal.Signals, ...] = STOP_SIGNALS) -> Iterator[None]:
-    """Let signals wait meanwhile. A process that is started here does not hear them either.
+    """A process that is started here does not hear the signals. In this thread they wait meanwhile.
 
     A terminal and a batch system signal whole groups of processes: a child that has not come as
     far as `ignore` would die of it.

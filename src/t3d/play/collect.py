@@ -21,7 +21,6 @@ from t3d.play.evaluate import EvaluationEnv, Policy, Score, evaluate
 from t3d.play.explore import Exploration
 from t3d.play.vector import Environments
 
-
 # The arrays of a collector's state that have a row for each action.
 _GROWING = ("environments.played", "environments.proof.played_before", "chosen")
 
