@@ -16,6 +16,7 @@ import t3d
 from faults.common import Case, Row, trained
 from faults.folder_fuzzer import changes, fuzz
 from helpers.runs import TINY, write_run
+from helpers.runs import trained as plainly_trained
 from t3d.cli.main import main
 from t3d.presets import PRESETS, Preset, to_toml
 from t3d.run.agents import load
@@ -30,7 +31,7 @@ _SHORT: dict[str, Any] = TINY | {"steps": 40}
 
 def a_run(path: Path) -> list[Words]:
     """A run with checkpoints, which can be resumed."""
-    trained(path, **_SHORT)
+    plainly_trained(path, **_SHORT)
     return [
         lambda run: ["inspect", str(run)],
         lambda run: ["inspect", str(run), "--json"],
@@ -117,27 +118,25 @@ KINDS = {
 
 
 def changed_folders(count: int, folder: Path, seed: int = 17) -> Iterator[Case]:
-    """R17."""
+    """R17. A few cases are of the kinds that need no other process."""
     chance = random.Random(seed)
+    kinds = [kind for kind in KINDS if count >= 200 or kind not in ("sweep", "search")]
     commands, ways = {}, {}
-    for kind, (make, _) in KINDS.items():
+    for kind in kinds:
         path = folder / kind / "folder"
         path.parent.mkdir()
-        commands[kind] = make(path)
+        commands[kind] = KINDS[kind][0](path)
         ways[kind] = changes(path, random.Random(chance.random()))
-        for words in commands[kind]:  # on a good folder, and all that is imported is there by now
-            copy = shutil.copytree(path, folder / kind / "copy" / "folder")
-            with (
-                contextlib.redirect_stdout(io.StringIO()),
-                contextlib.redirect_stderr(io.StringIO()),
-            ):
-                assert main(words(copy)) in (0, 1, 2), words(copy)
-            shutil.rmtree(copy)
+    tried: set[Words] = set()
     for _ in range(count):
-        kind = chance.choices(list(KINDS), [weight for _, weight in KINDS.values()])[0]
-        change = next(ways[kind])
+        kind = chance.choices(kinds, [KINDS[each][1] for each in kinds])[0]
         command = chance.choice(commands[kind])
-        yield fuzz(folder / kind / "folder", change, command, folder / "scratch")
+        if command not in tried:  # on a good folder first: it imports what a command needs
+            tried.add(command)
+            copy = shutil.copytree(folder / kind / "folder", folder / kind / "copy" / "folder")
+            said(lambda copy=copy, command=command: main(command(copy)))  # type: ignore[misc]
+            shutil.rmtree(copy)
+        yield fuzz(folder / kind / "folder", next(ways[kind]), command, folder / "scratch")
 
 
 # R18: code that a folder names.
@@ -186,7 +185,7 @@ def trust(count: int, folder: Path) -> Iterator[Case]:
 
 def refusals(folder: Path) -> Iterator[Case]:
     """Nothing is imported, and a command that would import something says what."""
-    run = trained(folder / "run", **_SHORT)
+    run = plainly_trained(folder / "run", **_SHORT)
     sweep = folder / "sweep"
     sweep.mkdir()
     importing: dict[str, Callable[[], int]] = {
@@ -243,7 +242,7 @@ def agreements(folder: Path) -> Iterator[Case]:
         yield f"after --trust, {knob}", "" if "trust" not in str(lines) else str(lines)
         (folder / "mark").unlink()
     (folder / "config" / "t3d" / "trusted.jsonl").unlink()
-    own = trained(folder / "own", "module1:make", **_SHORT)
+    own = plainly_trained(folder / "own", "module1:make", **_SHORT)
     _granted.clear()
     code, lines = said(lambda: main(["eval", str(own), "--episodes", "1"]))
     yield "a run that was trained here", "" if code == 0 else f"exit {code}: {lines}"
@@ -291,6 +290,6 @@ def environment(**values: str) -> Iterator[None]:
 
 
 ROWS = {
-    "R17": Row("files of a folder changed by their grammar", 3000, 40, changed_folders),
-    "R18": Row("code that a folder names, without trust", 1000, 60, trust),
+    "R17": Row("files of a folder changed by their grammar", 3000, 20, changed_folders),
+    "R18": Row("code that a folder names, without trust", 1000, 40, trust),
 }

@@ -69,7 +69,7 @@ def checked(field: "dataclasses.Field[Any]", kind: Any, value: Any) -> Any:
         value = (value,) if isinstance(value, (int, float)) else value  # one number is enough
         if not isinstance(value, (tuple, list)) or not 0 < len(value) <= _LONGEST:
             noun = "whole numbers" if kind is int else "numbers"
-            raise BadInput(f"{name} is {value!r}; expected one or more {noun}")
+            raise BadInput(f"{name} is {value!r}; expected one or more {noun}, up to {_LONGEST:,}")
         return tuple(_number(field, kind, item) for item in value)
     if kind in (str, bool):
         is_text = isinstance(value, str) and 0 < len(value) <= _LONGEST and value.isprintable()

@@ -286,7 +286,10 @@ def _reading(path: Path) -> Iterator[None]:
 
 def _arrays(path: Path) -> dict[str, Array]:
     files.header(path)
-    arrays: dict[str, Array] = load_file(path)
+    try:
+        arrays: dict[str, Array] = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise BadInput(f"{path} cannot be read: {error}") from error
     return arrays
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from markupsafe import Markup
 
 from t3d.base import files
+from t3d.base.errors import BadInput
 
 
 def write_page(out: Path, page: str, data: dict[str, Any]) -> Path:
@@ -42,7 +43,11 @@ def page_text(page: str, data: dict[str, Any]) -> str:
 
 def as_json(data: dict[str, Any]) -> str:
     """Data for a script tag. Only "<" could end the tag; escaped, no name in the data can."""
-    return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    try:
+        text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    except ValueError as error:
+        raise BadInput("the page cannot be made: some of its numbers are not finite") from error
+    return text.replace("<", "\\u003c")
 
 
 def numbers(array: Any) -> Any:

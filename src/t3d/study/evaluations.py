@@ -58,9 +58,11 @@ def read_evaluations(path: str | Path) -> Evaluations:
     """Read the evaluations of a run."""
     folder = RunFolder.open(path)
     config = folder.config()
-    records = sorted(folder.records(Evaluation), key=lambda record: record.step)
-    points = {record.step: record.mean for record in records}
-    seconds = {record.step: record.seconds for record in records}
+    # Only these numbers are kept: a record may list very many returns.
+    numbers = [(each.step, each.mean, each.seconds) for each in folder.records(Evaluation)]
+    numbers.sort(key=lambda each: each[0])
+    points = {step: mean for step, mean, _ in numbers}
+    seconds = {step: second for step, _, second in numbers}
     if not points:
         raise BadInput(f"{path} has no evaluation yet; let it train longer")
     knobs = ((name, value) for name, value in vars(config).items() if name not in NO_MATTER)

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 
 from t3d.base import files
 from t3d.base.errors import BadInput, CannotWrite, T3DError
-from t3d.base.numbers import Array
+from t3d.base.numbers import Array, all_finite
 
 BLOCK_BYTES = 4 * 2**20  # about
 Table = Literal["rows", "ends"]
@@ -110,6 +110,8 @@ def fill(stores: dict[str, Array], arrays: dict[str, Array], limits: dict[str, i
             expected = f"{store.dtype}{store.shape}"
             raise BadInput(f"stored {name} is {array.dtype}{array.shape}; expected {expected}")
         lowest = -1 if name == "before" else 0
+        if array.dtype.kind == "f" and not all_finite(array):
+            raise BadInput(f"stored {name} holds numbers that are not finite")
         if name in limits and (array.min() < lowest or array.max() >= limits[name]):
             raise BadInput(f"stored {name} points outside of the memory")
     for name, store in stores.items():
