@@ -2,18 +2,18 @@
 
 Numba keeps compiled code on disk as pickles, which run code when they are read, and reads whatever
 is there. Here they are read only if they are this user's own and nobody else can write them
-(`_why_not_ours`), and only if they are as they were written: each file begins with a SHA-256 of
-the rest. Anything else is compiled again.
+(`_why_not_ours`), and only if they are as they were written: each file has its SHA-256 in its
+name. Anything else is compiled again.
 """
 
 import hashlib
 import os
-import pickle
 import stat
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
+from glob import escape
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -21,7 +21,6 @@ _OPTIONS: dict[str, Any] = {
     "nogil": True,
     "error_model": "numpy",  # a division by zero gives inf, as in PyTorch
 }
-_HASH_BYTES = 32
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -61,25 +60,24 @@ class KeptCode:
 
     def load(self, key: Any) -> Any:
         """What was saved under a key; None if it is not there, or not to be trusted."""
-        path = self._path(key)
-        try:
-            why_not = _why_not_ours(self.folder) or _why_not_ours(path)
-            if why_not:
-                self._refused = True
-                _say(f"{why_not}: the compiled code there is not used, it is compiled again")
-                return None
-            content = path.read_bytes()
-        except OSError:
-            return None
-        seal, content = content[:_HASH_BYTES], content[_HASH_BYTES:]
-        if hashlib.sha256(content).digest() == seal:
+        from numba.core.caching import IndexDataCacheFile
+
+        reader = IndexDataCacheFile(str(self.folder), self._stem, b"")
+        for path in sorted(self.folder.glob(f"{escape(self._name(key))}.*.nbc")):
             try:
-                saved_key, data = pickle.loads(content)
-            except Exception:  # of another version of Numba, perhaps
-                saved_key = data = None
-            if saved_key == key:
-                return data
-        _say(f"compiled code in {self.folder} is damaged: it is compiled again")
+                why_not = _why_not_ours(self.folder) or _why_not_ours(path)
+                if why_not:
+                    self._refused = True
+                    _say(f"{why_not}: the compiled code there is not used, it is compiled again")
+                    return None
+                if hashlib.sha256(path.read_bytes()).hexdigest() == path.suffixes[-2][1:]:
+                    saved_key, data = reader._load_data(path.name)
+                    if saved_key == key:
+                        return data
+                _say(f"compiled code in {self.folder} is damaged: it is compiled again")
+                path.unlink()
+            except OSError:  # another process may have removed it
+                continue
         return None
 
     def save(self, key: Any, data: Any) -> None:
@@ -89,28 +87,28 @@ class KeptCode:
         if self._refused:
             return
         content: bytes = dumps((key, data))
-        path = self._path(key)
-        temporary = path.with_name(f"{path.name}.{os.getpid()}")
+        path = self.folder / f"{self._name(key)}.{hashlib.sha256(content).hexdigest()}.nbc"
+        temporary = path.with_suffix(f".{os.getpid()}")
         with suppress(OSError):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # A file that a killed process has left, with the number that is now ours.
+            # A killed process may have left one, and had the number that is now ours.
             temporary.unlink(missing_ok=True)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
             with open(os.open(temporary, flags, 0o600), "wb") as file:
-                file.write(hashlib.sha256(content).digest() + content)
+                file.write(content)
             temporary.replace(path)
 
     def flush(self) -> None:
         """Forget all forms of the function."""
-        for path in self.folder.glob(f"{self._stem}.*"):
+        for path in self.folder.glob(f"{escape(self._stem)}.*"):
             path.unlink(missing_ok=True)
 
-    def _path(self, key: Any) -> Path:
-        """The file of a key: a signature, the processor, and hashes of the function."""
+    def _name(self, key: Any) -> str:
+        """How the names of its files begin. A key is a signature, the processor, and hashes."""
         import numba
 
         name = hashlib.sha256(f"{numba.__version__} {key}".encode()).hexdigest()[:16]
-        return self.folder / f"{self._stem}.{name}.nbc"
+        return f"{self._stem}.{name}"
 
 
 def _why_not_ours(path: Path) -> str:

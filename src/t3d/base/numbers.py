@@ -14,8 +14,8 @@ Array = NDArray[Any]
 
 def as_floats(values: ArrayLike) -> NDArray[np.float32]:
     """The values as float32. Those that are too large become infinite, for the caller to refuse."""
-    if type(values) is np.ndarray and values.dtype == np.float32:
-        return values
+    if type(values) is np.ndarray and values.dtype == np.float32 and values.flags.writeable:
+        return values  # PyTorch warns of an array that cannot be written
     if type(values) is not np.ndarray or values.dtype.kind not in "fiub":
         values = plain_array(values)
     with np.errstate(all="ignore"):
