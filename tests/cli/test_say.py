@@ -26,7 +26,7 @@ def test_what_environments_print_from_python_or_c_goes_to_stderr(tmp_path: Path)
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": path},
+        env=os.environ | {"PYTHONPATH": path, "PYTHONUNBUFFERED": ""},
         capture_output=True,
         text=True,
         check=True,
