@@ -7,7 +7,7 @@ from helpers.runs import TESTS
 
 # Light modules only: no PyTorch.
 PROGRAM = """
-import os, sys
+import sys
 from helpers.rude_envs import print_much
 from t3d.cli.say import own_stdout
 with own_stdout() as stdout:
@@ -15,7 +15,6 @@ with own_stdout() as stdout:
     stdout.write("ours, meanwhile\\n")
     sys.stdout.close()
     sys.stderr.close()
-    os.close(1)
 print("ours, after")
 print("an error of ours", file=sys.stderr)
 """
