@@ -7,7 +7,7 @@ from helpers.runs import TESTS
 
 # Light modules only: no PyTorch.
 PROGRAM = """
-import os, sys
+import sys
 from helpers.rude_envs import print_much
 from t3d.cli.say import own_stdout
 with own_stdout() as stdout:
@@ -15,7 +15,6 @@ with own_stdout() as stdout:
     stdout.write("ours, meanwhile\\n")
     sys.stdout.close()
     sys.stderr.close()
-    os.close(1)
 print("ours, after")
 print("an error of ours", file=sys.stderr)
 """
@@ -26,7 +25,7 @@ def test_what_environments_print_from_python_or_c_goes_to_stderr(tmp_path: Path)
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": path},
+        env=os.environ | {"PYTHONPATH": path, "PYTHONUNBUFFERED": ""},
         capture_output=True,
         text=True,
         check=True,
