@@ -207,6 +207,7 @@ def test_a_plain_command_has_help(
         "  --oven NAME                which oven [left]",
         "  --for-minutes N            how long [40]",
         "  --[no-]glaze               glaze them [on]",
+        "  --cream NAME               which cream",
         "  --layers NAME ...          fillings",
         "  --note TEXT                a note; again for more",
     ]

@@ -88,8 +88,12 @@ def test_in_lock_step_it_is_the_local_run_to_the_bit(
     trained(tmp_path / "here", num_envs=4, **knobs)
     # Stopped in between: what is played before and after must both be the same.
     remote: dict[str, Any] = {"num_envs": 2, "collectors": 2, "staleness": 0, "ray": at}
-    trained(tmp_path / "there", **remote | knobs | {"steps": 28})
-    assert resumed(tmp_path / "there", steps=60) == []
+    config = Config.from_dict({"env": "Pendulum-v1"} | TINY | remote | knobs)
+    with closing(
+        Run.start(EnvMaker(config.env, config), RunFolder(tmp_path / "there"), about={})
+    ) as run:
+        assert not run.loop(lambda: run.collector.steps >= 28)
+    assert resumed(tmp_path / "there") == []
     assert same_bits(tmp_path / "here", tmp_path / "there")
 
 

@@ -296,12 +296,15 @@ def test_importances_are_drawn_once_enough_trials_finished(tmp_path: Path) -> No
         assert word in words
 
 
-def test_without_optuna_it_says_what_to_install(tmp_path: Path) -> None:
+def test_without_optuna_it_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     code = (
         "import sys; sys.modules['optuna'] = None; from t3d.cli.main import main; sys.exit(main())"
     )
     words = [sys.executable, "-c", code, "tune", "Pendulum-v1"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr == f"t3d: tune needs an extra: {how_to_install('tune')}\n"
     assert list(tmp_path.iterdir()) == []

@@ -1,12 +1,32 @@
 """The signals that ask a program to end, and how a child process is kept out of them."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
 
 # Ctrl-C and `kill`, Ctrl-\, a closed terminal, a scheduler's notices, a limit of CPU time.
 _NAMES = ("SIGINT", "SIGTERM", "SIGQUIT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU")
 STOP_SIGNALS = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
+
+
+# The function itself: signal.getsignal, which wraps it, takes twenty times as long.
+getsignal: Callable[[int], Any] = import_module("_signal").getsignal
+HANDLERS: dict[int, Any] = {}  # by signal: those that no environment may change
+
+
+def set_handler(number: int, handler: Any) -> None:
+    """Handle a signal in this way, and again after an environment has changed that."""
+    signal.signal(number, handler)
+    HANDLERS[number] = getsignal(number)
+
+
+def set_handlers_again() -> None:
+    """Called after every step: takes 0.2 microseconds if none was changed."""
+    for number, handler in HANDLERS.items():
+        if getsignal(number) is not handler:
+            signal.signal(number, handler)
 
 
 class Ended(KeyboardInterrupt):

@@ -17,7 +17,7 @@ from t3d.base.extras import how_to_install
 from t3d.base.imports import import_module_of, member, name_of
 from t3d.base.numbers import Array, as_floats, as_number, as_truth
 from t3d.base.observation import Layout
-from t3d.base.signals import Ended
+from t3d.base.signals import Ended, set_handlers_again
 from t3d.base.text import blame as blame
 from t3d.base.text import did_you_mean, one_line, shown
 from t3d.config import Config
@@ -257,7 +257,7 @@ class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
             action = np.clip(action, self.low, self.high)
         try:
             answer = self.env.step(action)
-            surroundings.set_handlers_again()
+            set_handlers_again()
         except BaseException as error:
             raise self._failed("step()", error) from error
         if not isinstance(answer, tuple) or len(answer) != 5:

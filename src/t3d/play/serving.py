@@ -18,8 +18,8 @@ from t3d.base import signals
 from t3d.base.errors import BadInput, BrokenEnvironment, T3DError
 from t3d.base.numbers import Array
 from t3d.base.observation import Layout
+from t3d.base.signals import HANDLERS
 from t3d.play.envs import EnvMaker, GuardedEnv, Spaces, blame, env_role, time_limit
-from t3d.play.surroundings import HANDLERS
 
 LOOK_EVERY = 0.5  # seconds after which trainer and worker look whether the other is alive
 _CLOSE_LIMIT = 5.0  # seconds that a worker has to close its environment when the trainer is gone

@@ -10,34 +10,17 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from t3d.base.output import open_missing
-from t3d.base.signals import STOP_SIGNALS
+from t3d.base.signals import HANDLERS, STOP_SIGNALS, getsignal
 
-# The function itself: signal.getsignal, which wraps it, takes twenty times as long.
-getsignal: Callable[[int], Any] = import_module("_signal").getsignal
 _RECURSION = 1000  # Python's usual limit; a higher one does no harm
-HANDLERS: dict[int, Any] = {}  # by signal: those that no environment may change
 
 Settings = dict[str, Any]
 ADVICE = "leave that as it is, or use --env-backend processes"
-
-
-def set_handler(number: int, handler: Any) -> None:
-    """Handle a signal in this way, and again after an environment has changed that."""
-    signal.signal(number, handler)
-    HANDLERS[number] = getsignal(number)
-
-
-def set_handlers_again() -> None:
-    """Called after every step: takes 0.2 microseconds if none was changed."""
-    for number, handler in HANDLERS.items():
-        if getsignal(number) is not handler:
-            signal.signal(number, handler)
 
 
 def settings() -> Settings:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.util import Finalize
-from pickle import PicklingError
 from typing import Any
 
 from t3d.base import signals
@@ -73,7 +72,9 @@ class Workers:
                 resource_tracker.ensure_running()  # it would die of them, and be missed
             with signals.held():
                 process.start()
-        except (PicklingError, AttributeError, TypeError) as error:
+        except OSError:
+            raise
+        except Exception as error:  # whatever an object raises that cannot be pickled
             what = f"environment {self._maker.name!r} cannot be sent to a process of its own"
             advice = "define it at the top of a module, or use --env-backend inline"
             raise BadInput(f"{what}: {error}; {advice}") from error

@@ -7,8 +7,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
-from t3d.base.signals import STOP_SIGNALS, Ended
-from t3d.play.surroundings import HANDLERS, set_handler
+from t3d.base.signals import HANDLERS, STOP_SIGNALS, Ended, set_handler
 
 # Sent by a person, who sends a second one to quit at once. Systems repeat the others by themselves:
 # a shell and the terminal both say that it was closed, a limit of CPU time is said every second.
