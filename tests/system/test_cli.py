@@ -338,6 +338,20 @@ def test_a_signal_saves_and_the_run_resumes_to_the_same_end(
     assert same_bits_and_records(run, uninterrupted)
 
 
+def test_a_signal_before_the_first_step_saves_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def glance(*_: Any) -> list[str]:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return []
+
+    monkeypatch.setattr("t3d.run.doctor.glance", glance)
+    run = tmp_path / "run"
+    assert main(["train", *TINY_FLAGS, "--run", str(run)]) == 143
+    assert f"Stopped and saved. Resume with: t3d resume {run}" in capsys.readouterr().out
+    assert t3d.inspect(run)["step"] == 0
+
+
 def test_a_run_that_was_stopped_before_its_score_gets_it_by_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -46,7 +46,8 @@ def train(
         return Outcome(folder, None)
     _announce_collectors(maker.config, console)
     run = open_run(maker, folder, about, lambda: say(console, COMPILING), changing)
-    with closing(run):
+    # From here on the run has a folder: a signal saves it.
+    with closing(run), StopSignal(stopping(console)).caught() as stop:
         if resumed:
             _introduce_resumed(run, console)
         else:
@@ -55,8 +56,7 @@ def train(
         for line in missing:
             say(console, line)
         terminal = [] if console.quiet else [TerminalWatcher(console)]
-        with StopSignal(stopping(console)).caught() as stop:
-            outcome = train_to_end(run, [*trackers, *terminal, *own], stop)
+        outcome = train_to_end(run, [*trackers, *terminal, *own], stop)
     if outcome.stopped_by and outcome.signal is None:
         say(console, f"saved; resume with: t3d resume {folder}")
     return outcome
