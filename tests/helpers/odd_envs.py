@@ -63,3 +63,11 @@ class HugeReward(Calm):
     def step(self, action: Any) -> Any:
         observation, _, *rest = super().step(action)
         return observation, 3e38, *rest
+
+
+class HugeObservation(Calm):
+    """Observations whose squares are beyond float32."""
+
+    def step(self, action: Any) -> Any:
+        observation, *rest = super().step(action)
+        return 2.0**70 * observation, *rest

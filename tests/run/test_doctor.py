@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from helpers import broken_envs, seeing_envs
+from helpers import broken_envs, odd_envs, seeing_envs
 from helpers.commands import assert_refused
 from t3d import Config
 from t3d.cli.main import main
@@ -77,6 +77,11 @@ class Endless(gym.Env[Any, Any]):
 
     def step(self, action: Any) -> Any:
         return np.asarray(action, np.float32), float(action[0]), False, False, {}
+
+
+def test_observations_whose_squares_overflow_are_judged_too() -> None:
+    (advice,) = glance(EnvMaker(odd_envs.HugeObservation, Config(max_episode_steps=20)))
+    assert "use --normalize-observations" in advice
 
 
 def test_a_missing_time_limit_is_noticed() -> None:

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from helpers import odd_envs
+from helpers.runs import in_memory
 from t3d import T3D, Config, ReplayBuffer
 from t3d.base.observation import Image, Layout
 from t3d.run.health import warnings
@@ -24,3 +26,8 @@ def test_the_values_are_compared_with_the_rewards_that_are_stored(
     agent = T3D(layout, [-1], [1], CONFIG)
     names = [name for name, _ in warnings(agent, memory, CONFIG, measured)]
     assert names == (["exploding"] if explodes else [])
+
+
+def test_observations_whose_squares_overflow_are_no_reason_to_warn() -> None:
+    trained = in_memory(odd_envs.HugeObservation, normalize_observations=True)
+    assert trained.records.of("warning") == []

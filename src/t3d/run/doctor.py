@@ -191,7 +191,7 @@ def _check_scales(layout: Layout, played: RandomPlay, config: Config, diagnosis:
         diagnosis.advise(f"{what}: use --reward-scale {scale:g}", reward_scale=scale)
     if not layout.vector:
         return
-    vectors = np.stack(played.vectors)
+    vectors = np.stack(played.vectors).astype(np.float64)  # squares of float32 may overflow
     spread, magnitude = vectors.std(axis=0), np.abs(vectors).mean(axis=0).max()
     diagnosis.facts["observed"] = f"{vectors.min():.3g} to {vectors.max():.3g}"
     constant = int((spread == 0).sum())

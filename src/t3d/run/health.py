@@ -110,7 +110,7 @@ def warnings(
             yield "exploding", f"{sign}: lower --learning-rate or --tau, or scale the rewards down"
     every = live[:: max(1, memory.size // 256)]
     states = memory.batch(every[:256]).state.numpy()
-    if states.std(axis=0).max() > 0:
+    if (states != states[0]).any():
         spread = agent.select_action(states).std(axis=0) / agent.max_action.cpu().numpy()
         if float(spread.max()) < 1e-4:
             sign = "the policy plays the same action in every state"
