@@ -127,12 +127,12 @@ def _empty(stream: TextIO) -> None:
 
 
 def test_a_missing_standard_file_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = os.dup(0)
+    stdin = os.dup(0)
     try:
         os.close(0)
         output.open_missing()
         assert os.path.sameopenfile(0, os.open(os.devnull, os.O_RDONLY))
         assert os.get_inheritable(0)
     finally:
-        os.dup2(kept, 0)
-        os.close(kept)
+        os.dup2(stdin, 0)
+        os.close(stdin)

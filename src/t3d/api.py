@@ -81,8 +81,8 @@ def resume(
     changes = {"steps": steps, "agent": agent, "body": body}
     changes = knobs | {name: value for name, value in changes.items() if value is not None}
     config = Config.from_dict(vars(folder.config()) | by_name(changes))
-    given = [*changes, *(["env"] if env is not None else [])]
-    trusting.require(run, config, given=given, trust=trust)
+    not_from_folder = [*changes, *(["env"] if env is not None else [])]
+    trusting.require(run, config, not_from_folder=not_from_folder, trust=trust)
     maker, console = EnvMaker(env or config.env, config), PatientConsole(quiet=quiet)
     outcome = progress.train(maker, folder, {}, console, watchers, changes.keys())
     return _finished(outcome, maker, console, video)
@@ -112,6 +112,6 @@ def make_env(
     Of a run that was not trained here, pass it, or `trust=True` if you trust the code behind it.
     """
     config = RunFolder.open(run).config()
-    given = ["agent", "body", "ray", *(["env"] if env is not None else [])]
-    trusting.require(run, config, given=given, trust=trust)
+    not_from_folder = ["agent", "body", "ray", *(["env"] if env is not None else [])]
+    trusting.require(run, config, not_from_folder=not_from_folder, trust=trust)
     return EnvMaker(env or config.env, config).make(render_mode=render_mode)

@@ -94,7 +94,7 @@ def a_search(path: Path) -> list[Words]:
     knobs = [f"--{name.replace('_', '-')}={value}" for name, value in _SHORT.items()]
     knobs[knobs.index("--hidden=(8, 8)")] = "--hidden=8"
     words = ["tune", "Pendulum-v1", "--preset", "default", *knobs, "--trials", "1", "--out"]
-    said(lambda: main([*words, str(path)]))
+    output_of(lambda: main([*words, str(path)]))
     return [lambda run: [*words, str(run)]]
 
 
@@ -134,7 +134,7 @@ def changed_folders(count: int, folder: Path, seed: int = 17) -> Iterator[Case]:
         if command not in tried:  # on a good folder first: it imports what a command needs
             tried.add(command)
             copy = shutil.copytree(folder / kind / "folder", folder / kind / "copy" / "folder")
-            said(lambda copy=copy, command=command: main(command(copy)))  # type: ignore[misc]
+            output_of(lambda copy=copy, command=command: main(command(copy)))  # type: ignore[misc]
             shutil.rmtree(copy)
         yield fuzz(folder / kind / "folder", next(ways[kind]), command, folder / "scratch")
 
@@ -210,20 +210,20 @@ def refusals(folder: Path) -> Iterator[Case]:
         for command, look in importing.items():
             if knob in unused.get(command, ()):
                 continue
-            code, lines = said(look)
+            code, lines = output_of(look)
             flag = "no such module" if "nothing" in module else "trust"
             wrong = "" if code == 2 and len(lines) == 1 else f"exit {code}: {lines}"
             if not wrong and not (name in lines[0] and flag in lines[0]):
                 wrong = f"does not say what to trust: {lines}"
             yield f"{command}, {knob} in {where}", wrong or imported(folder, module)
         for command in others:
-            said(lambda command=command: main([command, str(run)]))  # type: ignore[misc]
+            output_of(lambda command=command: main([command, str(run)]))  # type: ignore[misc]
             yield f"{command}, {knob} in {where}", imported(folder, module)
     named(run, "env", "Pendulum-v1")
     config = json.loads((run / "config.json").read_text())
     cluster = {"collectors": 1, "ray": "ray://stranger:10001"}
     (run / "config.json").write_text(json.dumps(config | cluster))
-    code, lines = said(importing["resume"])
+    code, lines = output_of(importing["resume"])
     right = code == 2 and "Ray cluster ray://stranger:10001" in lines[0] and "trust" in lines[0]
     yield "resume, a cluster", "" if right else f"exit {code}: {lines}"
 
@@ -235,23 +235,23 @@ def agreements(folder: Path) -> Iterator[Case]:
         sources(folder, number)
         name = f"{module}:{_MEMBERS[knob]}"
         run = named(folder / "run", knob, name)
-        code, lines = said(lambda run=run: main(["eval", str(run), "--trust"]))  # type: ignore[misc]
+        code, lines = output_of(lambda run=run: main(["eval", str(run), "--trust"]))  # type: ignore[misc]
         yield f"--trust, {knob}", "" if (folder / "mark").exists() else f"exit {code}: {lines}"
         _granted.clear()  # as in a later process
-        code, lines = said(lambda run=run: main(["eval", str(run)]))  # type: ignore[misc]
+        code, lines = output_of(lambda run=run: main(["eval", str(run)]))  # type: ignore[misc]
         yield f"after --trust, {knob}", "" if "trust" not in str(lines) else str(lines)
         (folder / "mark").unlink()
     (folder / "config" / "t3d" / "trusted.jsonl").unlink()
     own = plainly_trained(folder / "own", "module1:make", **_SHORT)
     _granted.clear()
-    code, lines = said(lambda: main(["eval", str(own), "--episodes", "1"]))
+    code, lines = output_of(lambda: main(["eval", str(own), "--episodes", "1"]))
     yield "a run that was trained here", "" if code == 0 else f"exit {code}: {lines}"
     (folder / "config" / "t3d" / "trusted.jsonl").write_text("not JSON\n[1]\n{}\n")
-    code, lines = said(lambda: main(["eval", str(own), "--episodes", "1"]))
+    code, lines = output_of(lambda: main(["eval", str(own), "--episodes", "1"]))
     yield "a damaged list", "" if code == 2 and len(lines) == 1 else f"exit {code}: {lines}"
 
 
-def said(look: Callable[[], int]) -> tuple[int, list[str]]:
+def output_of(look: Callable[[], int]) -> tuple[int, list[str]]:
     """The exit code of some work, and the lines of its errors."""
     errors = io.StringIO()
     with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):

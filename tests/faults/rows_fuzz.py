@@ -201,9 +201,9 @@ _SPOILS: dict[str, tuple[Callable[[Path], None], str]] = {
 
 def recompiled(cache: Path, line: str) -> str:
     """What is wrong with two starts on a damaged cache: the first mends it."""
-    result, said = sums(cache)
-    if result != "6" or line not in said or said.count("\n") != 1 or "Traceback" in said:
-        return f"{result}: {said}"
+    result, message = sums(cache)
+    if result != "6" or line not in message or message.count("\n") != 1 or "Traceback" in message:
+        return f"{result}: {message}"
     if list(cache.rglob("HARM")) or Path("HARM").exists():
         return "it was executed"
     again = sums(cache)
@@ -213,9 +213,9 @@ def recompiled(cache: Path, line: str) -> str:
 def refused(cache: Path, line: str) -> str:
     """What is wrong with a start on a cache that others may have written."""
     before = sorted(cache.rglob("*"))
-    result, said = sums(cache)
-    if result != "6" or line not in said or said.count("\n") != 1:
-        return f"{result}: {said}"
+    result, message = sums(cache)
+    if result != "6" or line not in message or message.count("\n") != 1:
+        return f"{result}: {message}"
     return "" if sorted(cache.rglob("*")) == before else "it was written to"
 
 

@@ -49,8 +49,8 @@ def test_an_edited_config_is_refused_and_the_message_says_how_to_change_it(
     assert main([*command.split()[1:], "--no-video"]) == 0
     assert "note: exploration_noise was 0.1, is 0.3: from here on not" in capsys.readouterr().out
     assert main(["inspect", str(run)]) == 0
-    said = "not bit-exact: at step 30 exploration_noise was 0.1, is 0.3\n"
-    assert said in capsys.readouterr().out
+    message = "not bit-exact: at step 30 exploration_noise was 0.1, is 0.3\n"
+    assert message in capsys.readouterr().out
 
 
 def test_what_a_run_keeps_cannot_change(
@@ -113,9 +113,9 @@ def test_an_extended_run_says_what_it_has_at_its_old_end(
 ) -> None:
     run = trained(tmp_path / "run", steps=steps, **knobs)
     notes = resumed(run, steps=60)
-    said = [f"at step {steps} steps was {steps}, is 60: a run of so many has {extra} here"]
+    message = [f"at step {steps} steps was {steps}, is 60: a run of so many has {extra} here"]
     facts = t3d.inspect(run)
-    assert facts["not_bit_exact"] == (said if extra else [])
+    assert facts["not_bit_exact"] == (message if extra else [])
     assert len(notes) == bool(extra)
     same = facts["digest"] == t3d.inspect(trained(tmp_path / "long", **knobs))["digest"]
     assert same is (extra is None)
@@ -128,8 +128,8 @@ def test_a_run_that_is_to_end_where_it_is_already_is_another(tmp_path: Path) -> 
 
     t3d.train(run=tmp_path / "run", quiet=True, watchers=[Stops()], **TINY)
     resumed(tmp_path / "run", steps=45)
-    (said,) = t3d.inspect(tmp_path / "run")["not_bit_exact"]
-    assert said == "at step 45 steps was 60, is 45: it has played as many already"
+    (message,) = t3d.inspect(tmp_path / "run")["not_bit_exact"]
+    assert message == "at step 45 steps was 60, is 45: it has played as many already"
 
 
 def test_a_run_remakes_environments_that_carry_state_over_and_says_so(
@@ -156,5 +156,5 @@ def test_a_run_on_an_environment_that_is_not_deterministic_is_not_called_exact(
     tmp_path: Path,
 ) -> None:
     t3d.train(broken_envs.Lottery, run=tmp_path / "run", quiet=True, **TINY)
-    (said,) = t3d.inspect(tmp_path / "run")["not_bit_exact"]
-    assert said.startswith("the environment is not deterministic: the same seed and actions")
+    (message,) = t3d.inspect(tmp_path / "run")["not_bit_exact"]
+    assert message.startswith("the environment is not deterministic: the same seed and actions")

@@ -56,9 +56,9 @@ def test_a_copy_of_the_folder_made_by_the_trainer_does_not_free_its_lock_for_lon
     try:
         (tmp_path / "lock").read_bytes()  # closes the file, which drops a lock of this process
         lock.renew()
-        asked = "from t3d.run.lock import *; print(is_locked(RunFolder('.')))"
+        code = "from t3d.run.lock import *; print(is_locked(RunFolder('.')))"
         answer = subprocess.run(
-            [sys.executable, "-c", asked], cwd=tmp_path, capture_output=True, text=True, check=True
+            [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
         )
         assert answer.stdout == "True\n"
     finally:

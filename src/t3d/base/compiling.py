@@ -44,10 +44,10 @@ def _cache_of(function: Callable[..., Any]) -> Any:
     """Numba's cache of a function, with files of ours."""
     from numba.core.caching import FunctionCache
 
-    kept = FunctionCache(function)
-    stamp = kept._impl.locator.get_source_stamp().hex()[:16]
-    kept._cache_file = KeptCode(Path(kept.cache_path), f"{kept._impl.filename_base}.{stamp}")
-    return kept
+    cache = FunctionCache(function)
+    stamp = cache._impl.locator.get_source_stamp().hex()[:16]
+    cache._cache_file = KeptCode(Path(cache.cache_path), f"{cache._impl.filename_base}.{stamp}")
+    return cache
 
 
 class KeptCode:

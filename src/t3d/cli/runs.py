@@ -63,7 +63,7 @@ def evaluate(words: list[str]) -> int:
     from t3d.run.folder import RunFolder
 
     config = RunFolder.open(typed.run).config()
-    say.require_trust(typed.run, config, trust=typed.trust, given=["ray"])
+    say.require_trust(typed.run, config, trust=typed.trust, not_from_folder=["ray"])
     with say.own_stdout():
         score = play(typed.run, episodes=typed.episodes, seed=typed.seed, which=typed.agent)
     if typed.json:
@@ -91,7 +91,7 @@ def record(words: list[str]) -> int:
     from t3d.show.pictures import record_video
 
     folder = RunFolder.open(typed.run)
-    say.require_trust(typed.run, folder.config(), trust=typed.trust, given=["ray"])
+    say.require_trust(typed.run, folder.config(), trust=typed.trust, not_from_folder=["ray"])
     out = Path(typed.out or folder.path / "episode")
     with say.own_stdout():
         files, total = record_video(folder, out, typed.seed, typed.agent)

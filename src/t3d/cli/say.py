@@ -80,11 +80,20 @@ def ask(question: str) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def require_trust(where: str, *configs: "Config", trust: bool, given: Iterable[str] = ()) -> None:
+def require_trust(
+    where: str, *configs: "Config", trust: bool, not_from_folder: Iterable[str] = ()
+) -> None:
     """Refuse code that a folder names, unless the user trusts it, by an option or if asked."""
     from t3d.run.trust import require
 
-    require(where, *configs, given=tuple(given), trust=trust, ask=ask, how="add --trust")
+    require(
+        where,
+        *configs,
+        not_from_folder=tuple(not_from_folder),
+        trust=trust,
+        ask=ask,
+        how="add --trust",
+    )
 
 
 def t3d() -> str:

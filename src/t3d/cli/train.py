@@ -79,7 +79,7 @@ def resume(words: list[str]) -> int:
     changes = dict(knob_values(each) for each in typed.set)
     changes |= {name: value for name, value in own.items() if value is not None}
     config = Config.from_dict(vars(folder.config()) | changes)
-    say.require_trust(typed.run, config, trust=typed.trust, given=changes)
+    say.require_trust(typed.run, config, trust=typed.trust, not_from_folder=changes)
     with say.own_stdout() as stdout:
         console = say.console(stdout)
         maker = EnvMaker(config.env, config)

@@ -43,7 +43,7 @@ def load(
     own = {knob: value for knob, value in own.items() if value is not None}
     config = Config.from_dict(vars(config) | by_name(own))
     if importing:
-        trusting.require(run, config, given={"env", "ray", *own})
+        trusting.require(run, config, not_from_folder={"env", "ray", *own})
     find_agent(config.agent, importing=importing)
     find_body(config.body, importing=importing)
     # Any engine can read an agent: on another device it may be another.
@@ -73,8 +73,8 @@ def evaluate(
         raise BadInput(f"seed is {seed}; expected at least 0")
     config = RunFolder.open(run).config()
     own = {"env": env, "agent": agent, "body": body}
-    given = {"ray", *(knob for knob, value in own.items() if value is not None)}
-    trusting.require(run, config, given=given, trust=trust)
+    not_from_folder = {"ray", *(knob for knob, value in own.items() if value is not None)}
+    trusting.require(run, config, not_from_folder=not_from_folder, trust=trust)
     player = load(run, which=which, agent=agent, body=body, importing=True)
     played = evaluation_env(EnvMaker(env or config.env, config))
     try:

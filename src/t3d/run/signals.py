@@ -82,13 +82,13 @@ def _handled(numbers: list[signal.Signals], handler: Callable[..., Any]) -> Iter
         yield  # only the main thread may set handlers
         return
     usual = {number: signal.getsignal(number) for number in numbers}
-    kept = dict(HANDLERS)
+    before = dict(HANDLERS)
     for number in numbers:
         set_handler(number, handler)
     try:
         yield
     finally:
         HANDLERS.clear()
-        HANDLERS.update(kept)
+        HANDLERS.update(before)
         for number in numbers:
             signal.signal(number, usual[number])

@@ -44,17 +44,19 @@ _granted: set[Named] = set()  # by this process: also where nothing can be writt
 def require(
     where: str | Path,
     *configs: Config,
-    given: Collection[str] = (),
+    not_from_folder: Collection[str] = (),
     trust: bool = False,
     ask: Callable[[str], bool] = lambda question: False,
     how: str = "pass trust=True, or the object itself",
 ) -> None:
     """Refuse configs from a folder that name code which the user has not trusted.
 
-    `given` are the knobs that did not come from the folder. With `trust`, or if `ask` says so,
-    the code is trusted from now on; `how` tells the user to do that.
+    `not_from_folder` are the knobs that the user passed. With `trust`, or if `ask` says so, the
+    code is trusted from now on; `how` tells the user to do that.
     """
-    for named in dict.fromkeys(each for config in configs for each in _named(config, given)):
+    for named in dict.fromkeys(
+        each for config in configs for each in _named(config, not_from_folder)
+    ):
         if _is_trusted(named):
             continue
         if named.source is None and not trust:
@@ -71,15 +73,15 @@ def remember(config: Config) -> None:
             _remember(named)
 
 
-def _named(config: Config, given: Collection[str] = ()) -> Iterator[Named]:
+def _named(config: Config, not_from_folder: Collection[str] = ()) -> Iterator[Named]:
     """What a config names that is not part of T3D or registered with Gymnasium."""
     names = {"env": config.env, "agent": config.agent, "body": config.body}
     for knob, name in names.items():
         module, colon, attribute = name.partition(":")
         # A name with < in it, such as a lambda's, cannot be imported.
-        if knob not in given and colon and "<" not in attribute:
+        if knob not in not_from_folder and colon and "<" not in attribute:
             yield Named(knob, name, source_of(module))
-    if config.collectors and "ray" not in given and config.ray not in _OWN_CLUSTERS:
+    if config.collectors and "ray" not in not_from_folder and config.ray not in _OWN_CLUSTERS:
         yield Named("ray", config.ray, config.ray)
 
 

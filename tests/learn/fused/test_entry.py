@@ -84,39 +84,39 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 def test_a_damaged_file_is_not_used_and_is_written_again(
     damage: Callable[[bytes], bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kept = KeptCode(tmp_path, "function")
-    kept.save(KEY, "data")
-    assert kept.load(KEY) == "data"
-    (file,) = kept.folder.iterdir()
+    code = KeptCode(tmp_path, "function")
+    code.save(KEY, "data")
+    assert code.load(KEY) == "data"
+    (file,) = code.folder.iterdir()
     file.write_bytes(damage(file.read_bytes()))
-    assert kept.load(KEY) is None
-    folder = re.escape(str(kept.folder))
+    assert code.load(KEY) is None
+    folder = re.escape(str(code.folder))
     line = f"t3d: compiled code in {folder} is damaged: it is compiled again\n"
     assert re.fullmatch(line, capsys.readouterr().err)
-    kept.save(KEY, "data")
-    assert kept.load(KEY) == "data"
+    code.save(KEY, "data")
+    assert code.load(KEY) == "data"
 
 
 def test_a_damaged_file_is_not_unpickled(tmp_path: Path) -> None:
-    kept = KeptCode(tmp_path, "function")
-    kept.save(KEY, "data")
-    (file,) = kept.folder.iterdir()
+    code = KeptCode(tmp_path, "function")
+    code.save(KEY, "data")
+    (file,) = code.folder.iterdir()
     mark = tmp_path / "mark"
     file.write_bytes(f"cos\nsystem\n(S'touch {mark}'\ntR.".encode())
-    assert kept.load(KEY) is None
+    assert code.load(KEY) is None
     assert not mark.exists()
 
 
 def test_code_of_another_key_is_not_used(tmp_path: Path) -> None:
-    kept = KeptCode(tmp_path, "function")
-    kept.save(KEY, "data")
-    (mine,) = kept.folder.iterdir()
+    code = KeptCode(tmp_path, "function")
+    code.save(KEY, "data")
+    (mine,) = code.folder.iterdir()
     mine.unlink()
-    kept.save(("other", "processor"), "data")
-    (file,) = kept.folder.iterdir()
+    code.save(("other", "processor"), "data")
+    (file,) = code.folder.iterdir()
     of_key, of_content = mine.name.split(".")[:2], file.name.split(".")[2:]
     file.rename(file.with_name(".".join(of_key + of_content)))
-    assert kept.load(KEY) is None
+    assert code.load(KEY) is None
 
 
 @pytest.mark.parametrize("mode", [0o720, 0o702])
@@ -124,24 +124,24 @@ def test_code_of_another_key_is_not_used(tmp_path: Path) -> None:
 def test_code_that_others_can_write_is_neither_read_nor_written(
     which: str, mode: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kept = KeptCode(tmp_path, "function")
-    kept.save(KEY, "data")
-    (file,) = kept.folder.iterdir()
-    (file if which == "file" else kept.folder).chmod(mode)
+    code = KeptCode(tmp_path, "function")
+    code.save(KEY, "data")
+    (file,) = code.folder.iterdir()
+    (file if which == "file" else code.folder).chmod(mode)
     content = file.read_bytes()
-    assert kept.load(KEY) is None
+    assert code.load(KEY) is None
     assert "can be written by other users" in capsys.readouterr().err
-    kept.save(KEY, "other data")
+    code.save(KEY, "other data")
     assert file.read_bytes() == content
 
 
 def test_kept_code_is_private_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        kept = KeptCode(tmp_path, "function")
-        kept.save(KEY, "data")
+        code = KeptCode(tmp_path, "function")
+        code.save(KEY, "data")
     finally:
         os.umask(before)
-    assert kept.load(KEY) == "data"
-    (file,) = kept.folder.iterdir()
-    assert (kept.folder.stat().st_mode & 0o777, file.stat().st_mode & 0o777) == (0o700, 0o600)
+    assert code.load(KEY) == "data"
+    (file,) = code.folder.iterdir()
+    assert (code.folder.stat().st_mode & 0o777, file.stat().st_mode & 0o777) == (0o700, 0o600)
