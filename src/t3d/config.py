@@ -110,7 +110,7 @@ class Config:
     remake_envs: bool = knob(
         "playing",
         False,
-        "make a new environment for every episode, if the old one carries state over",
+        "make a new environment for every episode, for those that carry state over",
     )
     action_repeat: int = knob(
         "task",

@@ -41,7 +41,7 @@ class Output:
         return False
 
     def fileno(self) -> int:
-        """The number of the file."""
+        """The file descriptor."""
         if self._stream is None:
             raise io.UnsupportedOperation("no stream")
         return self._stream.fileno()
@@ -77,7 +77,7 @@ class Output:
             pass  # a reader that is slow for now
         except RuntimeError:
             pass  # a signal came while this stream was written, and its handler prints
-        except (OSError, ValueError) as error:  # of a stream that was closed, a ValueError
+        except (OSError, ValueError) as error:  # a closed stream raises ValueError
             self._give_up(error)
 
     def _give_up(self, error: OSError | ValueError) -> None:
@@ -113,7 +113,7 @@ def complain(text: str) -> None:
 
 @contextmanager
 def guarded(essential: bool) -> Iterator[None]:
-    """Guard stdout and stderr meanwhile; `essential` is said of stdout."""
+    """Guard stdout and stderr meanwhile; `essential` applies to stdout."""
     before = sys.stdout, sys.stderr
     guards = Output(sys.stdout, essential), Output(sys.stderr, complains=False)
     sys.stdout, sys.stderr = (cast(TextIO, guard) for guard in guards)
@@ -124,9 +124,9 @@ def guarded(essential: bool) -> Iterator[None]:
 
 
 def open_missing() -> None:
-    """Open the standard files that the program was started without, as files without content.
+    """Open the standard files that the program was started without, as the null device.
 
-    Otherwise the next file that is opened, such as a run's metrics, would be its stdout.
+    Otherwise the next file that is opened, such as a run's metrics, would become stdout.
     """
     for number in range(3):
         try:

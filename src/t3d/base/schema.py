@@ -12,7 +12,7 @@ Shape = TypeVar("Shape")
 
 
 def parse(shape: type[Shape], value: Any) -> Shape:
-    """A value of JSON as a dataclass; ValueError names the part that is missing or wrong.
+    """A JSON value as a dataclass; ValueError names the part that is missing or wrong.
 
     A field with a default may be missing. Other keys are ignored: a later version may write more.
     """

@@ -10,7 +10,7 @@ from t3d.cli.options import Argument, Command, Option, one_of, parse, whole_numb
 RUN = Argument("run", "RUN", "a run folder")
 RUNS = Argument("runs", "RUN", "one or more run folders", "many")
 JSON = Option("json", "print one JSON object", False)
-TRUST = Option("trust", "trust the code that the folder names, now and from now on", False)
+TRUST = Option("trust", "trust the code that the folder names, and remember that", False)
 _AGENT = Option(
     "agent", "which agent of the run: best or last", "best", "NAME", one_of("best", "last")
 )

@@ -61,7 +61,7 @@ def resume(words: list[str]) -> int:
         Option("ray", "new Ray cluster for its collectors", None, "ADDRESS"),
         Option(
             "set",
-            "another knob to change from here on: learning_rate=1e-4; can be repeated",
+            "change another knob from here on: learning_rate=1e-4; can be repeated",
             (),
             "KNOB=VALUE",
             repeated=True,

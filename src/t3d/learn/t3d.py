@@ -27,7 +27,7 @@ from t3d.learn.replay.memory import ReplayBuffer
 class T3D(Agent):
     """An actor and twin critics, a target of each (six networks in all), and two Adam optimisers.
 
-    States and actions are in the environment's own units everywhere. Noise is a fraction of
+    Actions are in the environment's own units, states too unless normalised. Noise is a fraction of
     each action dimension's half-range, `max_action`.
     """
 

@@ -15,7 +15,7 @@ from t3d.play.envs import EnvMaker, checksum
 from t3d.play.vector import Vector, make_vector
 
 _STEPS = 150  # of an episode, at most
-_EPISODES = 8  # to compare, at most
+_EPISODES = 8  # after the first, at most
 
 
 class Trial(NamedTuple):
@@ -24,7 +24,7 @@ class Trial(NamedTuple):
     # "when new": only in a new environment, as an old one carries state over.
     repeats: Literal["always", "when new", "never", "unknown"]
     episodes: int = 0  # that were played twice; or the number of the first that differed
-    why: str = ""  # it is unknown
+    why: str = ""  # why it is unknown
 
     def in_words(self) -> str:
         """What was tried."""
@@ -38,7 +38,7 @@ class Trial(NamedTuple):
 
 
 def try_to_repeat(maker: EnvMaker, seconds: float) -> Trial:
-    """Play random episodes twice, for about so long.
+    """Play random episodes twice, for about this many seconds.
 
     The environments are made for this, where those of a run will be: here or in processes.
     """
@@ -77,7 +77,7 @@ def _compare(one: Vector, other: Vector, seconds: float) -> Trial:
 def _repeats_when_new(maker: EnvMaker, number: int, seconds: float) -> bool:
     """Whether two new environments play the same in an episode in which used ones do not."""
     always_new = EnvMaker(maker.source, dataclasses.replace(maker.config, remake_envs=True))
-    if maker.config.remake_envs:  # so they were new
+    if maker.config.remake_envs:  # they were new already
         return False
     with closing(make_vector(always_new, range(1))) as new:
         return _agree(_episode(new, number, seconds), _episode(new, number, seconds))

@@ -61,7 +61,7 @@ def _end_with_the_trainer(by_main_thread: bool) -> None:
     # That thread cannot run while C code holds Python's lock. So Linux is asked to send a signal
     # whose handler is the C library's alarm(): it gets the signal's number, 16, as the seconds
     # after which SIGALRM ends this process. Linux sends it when the thread that started this
-    # process ends, which means the trainer only if that is its main thread.
+    # process ends, which is the trainer's end only if that was its main thread.
     if sys.platform == "linux" and hasattr(signal, "SIGSTKFLT") and by_main_thread:
         libc, set_death_signal = ctypes.CDLL(None), 1
         libc.signal(signal.SIGSTKFLT, libc.alarm)

@@ -1,4 +1,4 @@
-"""What a resumed run does not have in common with the run that its checkpoint is of.
+"""How a resumed run's config differs from that of its checkpoint.
 
 Every checkpoint holds the config that it was trained with, in its agent's file.
 """
@@ -20,7 +20,7 @@ def changes(
 ) -> list[str]:
     """How a config differs from that of the checkpoint, in words that are to be recorded.
 
-    A knob that a run keeps is refused, and so is a change that is not `wanted`: somebody has
+    A change to a fixed knob is refused, and so is a change that is not `wanted`: somebody has
     edited config.json. A run without a checkpoint starts again, so there is nothing to record.
     """
     then = saved_config(valid.path / "agent.safetensors") if valid else folder.config()

@@ -16,7 +16,7 @@ from t3d.base.errors import BadInput
 from t3d.run.records import Json, Position
 
 FORMAT = 2
-_MAXIMUM = 16 * 2**20  # bytes; 230 for each block of a few megabytes of the replay memory
+_MAXIMUM = 16 * 2**20  # bytes; about 230 per block of a few megabytes of the replay memory
 
 
 @dataclass
@@ -28,9 +28,9 @@ class Progress:
     evaluated_at: int = -1  # the step of the last evaluation
     measured: dict[str, float] = field(default_factory=dict)  # the last of each measure
     seconds: float = 0.0  # spent by the processes before this one
-    not_bit_exact: list[str] = field(default_factory=list)  # why and since when; empty while it is
+    not_bit_exact: list[str] = field(default_factory=list)  # why, since when; empty while exact
     warned: list[str] = field(default_factory=list)  # names of past warnings
-    checked: dict[str, str] = field(default_factory=dict)  # what was tried of being bit-exact
+    checked: dict[str, str] = field(default_factory=dict)  # what was checked of bit-exactness
 
 
 @dataclass(frozen=True)

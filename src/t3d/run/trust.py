@@ -38,7 +38,7 @@ class Named(NamedTuple):
         return f"the {_ROLES[self.knob]} {self.name}, which {does}"
 
 
-_granted: set[Named] = set()  # by this process: also where nothing can be written
+_granted: set[Named] = set()  # in this process, even if nothing can be written
 
 
 def require(
@@ -101,13 +101,13 @@ def _remember(named: Named) -> None:
         line = json.dumps(named._asdict()) + "\n"
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
-            os.write(descriptor, line.encode())  # one write: runs that start together all stay
+            os.write(descriptor, line.encode())  # one write: concurrent runs lose no line
         finally:
             os.close(descriptor)
 
 
 def _remembered() -> set[Named]:
-    """What the user trusted earlier. Lines that are none are ignored."""
+    """What the user trusted earlier. Malformed lines are ignored."""
     path = _path()
     remembered: set[Named] = set()
     if path is None or not os.path.lexists(path):
