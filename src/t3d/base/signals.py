@@ -41,7 +41,8 @@ class Ended(KeyboardInterrupt):
 def held(numbers: tuple[signal.Signals, ...] = STOP_SIGNALS) -> Iterator[None]:
     """A process that is started here does not hear the signals. In this thread they wait meanwhile.
 
-    A terminal and a batch system signal whole groups of processes: a child that has not yet called `ignore` would die.
+    A terminal and a batch system signal whole groups of processes: a child that has not yet
+    called `ignore` would die.
     """
     if not hasattr(signal, "pthread_sigmask"):  # pragma: no cover, not on Windows
         yield
