@@ -85,8 +85,20 @@ def test_parts_that_no_command_can_import_are_named_when_training_starts(
     tiny(tmp_path / "run", robot, quiet=False)
     advice = "t3d resume and eval cannot import it; move it to a module"
     assert f"note: robot is defined in the script that runs: {advice}" in capsys.readouterr().out
+    tiny(tmp_path / "lambda", lambda: broken_envs.Calm(), quiet=False)
+    assert f"<lambda> is a local function: {advice}" in capsys.readouterr().out
     tiny(tmp_path / "other", broken_envs.Calm, quiet=False)
     assert advice not in capsys.readouterr().out
+
+
+def test_more_random_play_is_named_when_a_run_is_resumed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiny(tmp_path / "run", steps=10)
+    t3d.resume(tmp_path / "run", steps=20)
+    assert "note: nothing will be learned before step 20: until" in capsys.readouterr().out
+    t3d.resume(tmp_path / "run", steps=30)
+    assert "nothing will be learned" not in capsys.readouterr().out
 
 
 def test_without_matplotlib_a_run_is_trained_and_the_missing_extra_is_named(

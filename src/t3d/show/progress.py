@@ -112,9 +112,11 @@ def _introduce_new(run: Run, maker: EnvMaker, about: Json, console: Console) -> 
     for advice in [] if console.quiet else doctor.glance(maker):
         say(console, f"note: {advice}; t3d doctor {shlex.quote(config.env)} says more")
     for part in (config.env, config.agent, config.body):
-        if part.startswith("__main__:"):
-            note = f"note: {part.removeprefix('__main__:')} is defined in the script that runs"
-            say(console, f"{note}: t3d resume and eval cannot import it; move it to a module")
+        name = part.removeprefix("__main__:")
+        if name != part or "<" in part:
+            what = "a local function" if "<" in part else "defined in the script that runs"
+            advice = "t3d resume and eval cannot import it; move it to a module"
+            say(console, f"note: {name} is {what}: {advice}")
     if config.steps <= config.random_steps:
         note = f"note: nothing will be learned: all {config.steps:,} steps are random play"
         say(console, f"{note}; lower --random-steps, which is {config.random_steps:,}")
@@ -125,3 +127,6 @@ def _introduce_resumed(run: Run, console: Console) -> None:
     say(console, f"{run.config.env} resumes {where}")
     for note in run.notes:
         say(console, f"note: {note}")
+    if run.config.steps <= run.config.random_steps:
+        note = f"note: nothing will be learned before step {run.config.random_steps:,}"
+        say(console, f"{note}: until then, play is random; give more --steps")
