@@ -46,7 +46,7 @@ figures: .venv/ready-test
 bench: .venv/ready-test
 	$(bin)/python benchmarks/bench.py
 
-# Kills, full disks, damaged and hostile files, broken environments: docs/faults.md. 40 minutes.
+# Kills, full disks, damaged and hostile files, broken environments: docs/faults.md. Hours.
 faults: .venv/ready-test
 	$(bin)/python tests/faults/scorecard.py
 
