@@ -23,8 +23,9 @@ BY_SYSTEMS = [number for number in STOP_SIGNALS if number not in BY_HAND]
 def usual_handlers() -> Iterator[None]:
     """As a program has them that was started from a terminal."""
     before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
-    for number in STOP_SIGNALS[1:]:
-        signal.signal(number, signal.SIG_DFL)
+    for number in STOP_SIGNALS:  # a shell has a command in the background ignore SIGINT
+        by_ctrl_c = number == signal.SIGINT
+        signal.signal(number, signal.default_int_handler if by_ctrl_c else signal.SIG_DFL)
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
