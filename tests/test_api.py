@@ -20,7 +20,8 @@ from t3d.run.folder import RunFolder
 
 
 def tiny(path: Path, env: Any = "Pendulum-v1", **more: Any) -> t3d.Agent:
-    return t3d.train(env, run=path, preset="default", **(TINY | {"quiet": True} | more))
+    knobs: dict[str, Any] = {"preset": "default", "quiet": True} | TINY | more
+    return t3d.train(env, run=path, **knobs)
 
 
 class Stops(t3d.Watcher):
@@ -72,6 +73,25 @@ def test_evaluate_discounts_as_the_run_does(tmp_path: Path) -> None:
     score = t3d.evaluate(tmp_path / "run", env="InvertedPendulum-v5", episodes=2)
     # Its reward is 1 in every step in which it stands, and 0 in the one in which it falls.
     assert [2 * (1 - 0.5 ** int(total)) for total in score.returns] == score.discounted
+
+
+def test_scores_and_agents_print_in_one_line(tmp_path: Path) -> None:
+    agent = tiny(tmp_path / "run")
+    score = t3d.evaluate(tmp_path / "run", episodes=2)
+    assert f"{score}" == f"{score.mean:,.1f} ± {score.std:,.1f} over 2 episodes"
+    assert f"{score!r}" == f"Score(mean={score.mean:g}, std={score.std:g}, episodes=2)"
+    sizes = "observation 3, action 1"
+    assert f"{agent}" == f"FusedT3D(Pendulum-v1: {sizes}, {agent.updates} updates, fused engine)"
+
+
+def test_a_run_of_random_play_names_the_preset_for_small_tasks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    advice = "note: for a small task, try --preset Pendulum-v1 with your own --steps"
+    tiny(tmp_path / "own", preset="Pendulum-v1", steps=10, random_steps=10, quiet=False)
+    assert advice not in capsys.readouterr().out
+    tiny(tmp_path / "run", steps=10, random_steps=10, quiet=False)
+    assert advice in capsys.readouterr().out
 
 
 def test_parts_that_no_command_can_import_are_named_when_training_starts(

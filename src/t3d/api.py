@@ -91,9 +91,11 @@ def resume(
 def _finished(outcome: Outcome, maker: EnvMaker, console: Console, video: bool) -> Agent:
     """Score a trained run, draw it, and return its agent."""
     folder = outcome.folder
-    if outcome.signal is not None:
-        raise KeyboardInterrupt(f"saved; resume with t3d.resume({str(folder.path)!r})")
     notice = progress.speaker(console)
+    if outcome.signal is not None:
+        how = f"resume with t3d.resume({str(folder.path)!r})"
+        notice(f"Stopped and saved; {how}")  # a traceback may hide the error's own text
+        raise KeyboardInterrupt(f"saved; {how}")
     notice(progress.SCORING)
     finished = finish(folder, pictures(video, maker.source, notice), maker.source)
     progress.conclude(folder, finished, console)

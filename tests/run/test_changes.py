@@ -11,6 +11,8 @@ from helpers.runs import TINY, resumed, same_bits, trained
 from t3d.cli.main import main
 from t3d.config import FIXED, FREE, knob_types, knobs_of
 from t3d.run.folder import RunFolder
+from t3d.run.records import KnobChange
+from t3d.show.report import report_data
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +49,8 @@ def test_an_edited_config_is_refused_and_the_message_says_how_to_change_it(
     assert t3d.inspect(run)["step"] == 30
 
     assert main([*command.split()[1:], "--no-video"]) == 0
-    assert "note: exploration_noise was 0.1, is 0.3: from here on not" in capsys.readouterr().out
+    note = "exploration_noise was 0.1, is 0.3; from here on the run is not bit-exact"
+    assert f"note: {note}" in capsys.readouterr().out
     assert main(["inspect", str(run)]) == 0
     message = "not bit-exact: at step 30 exploration_noise was 0.1, is 0.3\n"
     assert message in capsys.readouterr().out
@@ -57,16 +60,18 @@ def test_what_a_run_keeps_cannot_change(
     tmp_path: Path, stopped: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = shutil.copytree(stopped, tmp_path / "run")
-    what = "seed was 0 at step 30, is 5, but a run keeps its seed"
+    what = "seed was 0 at step 30, is 5; seed cannot change during a run"
     assert main(["resume", str(run), "--set", "seed=5"]) == 2
-    assert f"{what}: train a new run" in capsys.readouterr().err
+    assert f"{what}: train a new one" in capsys.readouterr().err
     edit(run, seed=5)
     with pytest.raises(t3d.BadInput, match=f"{what}: put it back in .*config.json, or train"):
         t3d.resume(run, quiet=True)
     edit(run, seed=0)
     for checkpoint in RunFolder(run).all_checkpoints():
         shutil.rmtree(checkpoint)
-    with pytest.raises(t3d.BadInput, match="hidden was 8,8, is 4, but a run keeps its hidden"):
+    with pytest.raises(
+        t3d.BadInput, match="hidden was 8,8, is 4; hidden cannot change during a run"
+    ):
         t3d.resume(run, quiet=True, hidden=4)
     with pytest.raises(t3d.BadInput, match="unknown knob 'lerning_rate'; did you mean"):
         t3d.resume(run, quiet=True, lerning_rate=4)
@@ -85,6 +90,23 @@ def test_a_knob_that_is_changed_on_purpose_changes_the_run_from_there_on(
     assert not same_bits(run, before)
     resumed(run, steps=90)  # the change counts once
     assert len(t3d.inspect(run)["not_bit_exact"]) == 1
+    (change,) = RunFolder(run).records(KnobChange)
+    assert (change.step, change.knob) == (30, "learning_rate")
+    assert change.text == "learning_rate was 0.0003, is 0.01"
+    (entry,) = report_data([run])["runs"]
+    (knob,) = (each for each in entry["knobs"] if each["name"] == "learning_rate")
+    assert knob["value"] == "0.01 (since step 30)"
+    assert {"step": 30, "text": change.text} in entry["notes"]
+
+
+def test_a_finished_run_says_first_what_cannot_change(tmp_path: Path) -> None:
+    run = trained(tmp_path / "run")
+    with pytest.raises(t3d.BadInput, match="hidden cannot change during a run"):
+        t3d.resume(run, quiet=True, hidden=4)
+    # It has no score yet, and would only be scored: the change must not be forgotten.
+    assert RunFolder(run).score() is None
+    with pytest.raises(t3d.BadInput, match="is finished at step 60; train it further"):
+        t3d.resume(run, quiet=True, learning_rate=0.01)
 
 
 def test_a_run_without_a_checkpoint_begins_with_the_changed_knob(tmp_path: Path) -> None:
@@ -149,7 +171,7 @@ def test_a_run_remakes_environments_that_carry_state_over_and_says_so(
         f"{played}: the same",
     ]
     assert main(["inspect", str(run)]) == 0
-    assert "bit-exact, as far as it was checked: a random epi" in capsys.readouterr().out
+    assert "bit-exact in everything that was checked: a random epi" in capsys.readouterr().out
 
 
 def test_a_run_on_an_environment_that_is_not_deterministic_is_not_called_exact(

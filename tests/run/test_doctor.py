@@ -87,10 +87,10 @@ def test_observations_whose_squares_overflow_are_judged_too() -> None:
 def test_a_missing_time_limit_is_noticed() -> None:
     ill = diagnosis(Endless)
     assert ill.flags["max_episode_steps"] == 1000
-    assert ill.facts["time limit"] == "none declared"
+    assert ill.facts["time limit"] == "none"
     assert "max_episode_steps" not in diagnosis(Endless, max_episode_steps=50).flags
     assert any(
-        "no time limit is declared" in text for text in glance(EnvMaker(Endless, Config()), 0.1)
+        "there is no time limit" in text for text in glance(EnvMaker(Endless, Config()), 0.1)
     )
 
 
@@ -167,7 +167,7 @@ def test_the_command_tells_it_in_words_and_as_json(
     words = ["doctor", "test_doctor:Endless", "--steps", "5000", "--hidden", "8", "--threads", "1"]
     assert main(words) == 0
     out = capsys.readouterr().out
-    assert "- no time limit is declared" in out
+    assert "- there is no time limit" in out
     assert "t3d train test_doctor:Endless --steps 5000" in out
     assert "--max-episode-steps 1000" in out.splitlines()[-1]
 

@@ -42,9 +42,13 @@ def test_bad_input_leaves_no_folder_behind(tmp_path: Path, bad: dict[str, Any]) 
 
 def test_an_existing_folder_is_refused_and_not_touched(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("precious")
-    with pytest.raises(t3d.BadInput, match=r"exists; choose another with --run$"):
+    with pytest.raises(
+        t3d.BadInput, match=r"exists; choose another with --run \(in Python, run=\)$"
+    ):
         t3d.train("Pendulum-v1", run=tmp_path, quiet=True, **TINY)
-    with pytest.raises(t3d.BadInput, match=r"exists; choose another with --run$"):
+    with pytest.raises(
+        t3d.BadInput, match=r"exists; choose another with --run \(in Python, run=\)$"
+    ):
         trained(tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"]
 

@@ -30,6 +30,7 @@ LINES: list[dict[str, Any]] = [
         **{"text": "collector 3 was lost; 7 of 8 play"},
     },
     {"kind": "stop", "watcher": "StopAtReturn", "reason": "a mean return of 300"},
+    {"kind": "change", "knob": "tau", "text": "tau was 0.005, is 0.01"},
 ]
 
 

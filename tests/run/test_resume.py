@@ -55,7 +55,7 @@ def test_an_environment_that_is_not_deterministic_begins_a_new_episode_and_a_not
     (note,) = resumed(run, steps=90)
     what = "environment 0 did not repeat its episodes and begins a new one (it is not deterministic"
     assert note.startswith(what)
-    assert note.endswith("from here on not bit for bit an uninterrupted run")
+    assert note.endswith("from here on the run is not bit-exact")
     facts = t3d.inspect(run)
     assert not facts["bit_exact"]
     (reason,) = facts["not_bit_exact"]
@@ -127,7 +127,9 @@ def test_a_run_stopped_in_its_last_evaluation_is_not_finished(tmp_path: Path) ->
 
 def test_a_finished_run_says_how_to_go_further(tmp_path: Path) -> None:
     run = trained(tmp_path / "run")
-    with pytest.raises(t3d.BadInput, match="is finished at step 60; go further with --steps 120"):
+    with pytest.raises(
+        t3d.BadInput, match="is finished at step 60; train it further with --steps 120"
+    ):
         resumed(run)
     with pytest.raises(t3d.BadInput, match="is finished at step 60"):
         resumed(run, steps=50)
@@ -141,7 +143,7 @@ def test_a_note_says_what_has_changed_since_the_checkpoint(
     now = versions()
     monkeypatch.setattr("t3d.run.checkpoint.versions", lambda: now | {"torch": "9.9"})
     (note,) = resumed(run, steps=90)
-    assert note.startswith(f"torch was {now['torch']}, is 9.9: from here on not bit for bit")
+    assert note.startswith(f"torch was {now['torch']}, is 9.9; from here on the run is not")
     assert not t3d.inspect(run)["bit_exact"]
 
 

@@ -274,3 +274,30 @@ def test_names_choose_watchers_and_a_missing_package_is_named(
         [f"no TensorBoard events; to have them: {how_to_install('tensorboard')}"],
     )
     assert watchers.chosen([]) == ([], [])
+
+
+class Patient(Watcher):
+    def __init__(self) -> None:
+        self.waited: list[str] = []
+
+    def on_wait(self, what: str) -> None:
+        self.waited.append(what)
+
+
+@pytest.mark.parametrize(("seconds", "count"), [(0.0, 19 + 29 + 29), (1e9, 0)])
+def test_what_takes_long_is_said_in_between(
+    seconds: float, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watchers, "WAIT_SECONDS", seconds)
+    patient = Patient()
+    with closing(start(train_after="episode", updates_per_step=2.0, eval_every=0)) as run:
+        run.watchers.append(patient)
+        run.loop()
+        # Episodes end at 30, 45 and 60; the last update of each runs on in the background.
+        assert run.agent.updates == 20 + 30 + 30
+    learning = [text for text in patient.waited if text.startswith("learning, ")]
+    assert len(learning) == count
+    assert ("learning, 30 updates, for 0 s so far" in learning) == (count > 0)
+    evaluating = [text for text in patient.waited if text.startswith("evaluating 1 episodes, for")]
+    assert bool(evaluating) == (count > 0)
+    assert len(learning) + len(evaluating) == len(patient.waited)

@@ -23,7 +23,7 @@ def result_of(tmp_path: Path, means: list[float], *more: Any, **knobs: Any) -> J
 
 def test_the_first_line_is_the_verdict_with_its_numbers(tmp_path: Path) -> None:
     assert lines(result_of(tmp_path, [0.0, *[93.0] * 9, 95.0])) == [
-        "Hopper-v5, seed 7, at step 1,000 of 1,000: within. Its score of 93 (mean of its"
+        "Hopper-v5, seed 7, at step 1,000 of 1,000: within the band. Its score of 93 (mean of its"
         " evaluations after step 500) is within 90 to 110, the 95 % band of 3 known runs."
     ]
 
@@ -31,8 +31,12 @@ def test_the_first_line_is_the_verdict_with_its_numbers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("means", "first", "second"),
     [
-        ([0.0, *[100.0] * 5, *[50.0] * 5], "below since step 600. Its score of 50 (", "below"),
-        ([0.0, *[120.0] * 10], "above since step 100. Its score of 120 (", "above"),
+        (
+            [0.0, *[100.0] * 5, *[50.0] * 5],
+            "below the band since step 600. Its score of 50 (",
+            "below",
+        ),
+        ([0.0, *[120.0] * 10], "above the band since step 100. Its score of 120 (", "above"),
     ],
 )
 def test_a_run_outside_says_since_when(
@@ -113,9 +117,9 @@ def test_the_picture_says_the_verdict_and_marks_what_is_outside(tmp_path: Path) 
     below = words("below", [0.0, *[50.0] * 10])
     named = {"the 3 known runs", "their mean", "this run, seed 7", "environment steps"}
     assert named | {"outside"} <= below
-    assert "Hopper-v5, at step 1,000: below since step 100" in below
+    assert "Hopper-v5, at step 1,000: below the band since step 100" in below
     within = words("within", [0.0, *[100.0] * 5])
-    assert named | {"Hopper-v5, at step 500: within"} <= within
+    assert named | {"Hopper-v5, at step 500: within the band"} <= within
     assert "outside" not in within
 
 
@@ -158,7 +162,7 @@ def test_below_the_band_the_exit_code_is_1_and_the_command_for_new_seeds_is_prin
     monkeypatch.setitem(sys.modules, "matplotlib", None)  # as if it were not installed
     assert main(["check", str(path)]) == 1
     output = capsys.readouterr().out.splitlines()
-    assert ": below since step " in output[0]
+    assert ": below the band since step " in output[0]
     assert output[1].startswith("- nothing in its files explains it")
     assert output[2].startswith("  t3d train Pendulum-v1 ")
     assert " --steps 100000 --seed 4 " in output[2]

@@ -87,3 +87,11 @@ def test_verdicts_and_notes_are_printed(tmp_path: Path) -> None:
     text = printed(compare([one, two]))
     assert "two against one: not significantly different (p = 0.1" in text
     assert "note: as few as 3 seeds per environment" in text
+
+
+def test_one_run_each_gives_no_intervals(tmp_path: Path) -> None:
+    one, two = group(tmp_path / "one", [1.0]), group(tmp_path / "two", [9.0])
+    text = printed(compare([one, two]))
+    (row,) = (line for line in text.splitlines() if line.startswith("two  "))
+    assert row.split() == ["two", "1", "9.000", "9.000", "9.000", "1.00"]
+    assert "note: one seed per environment cannot tell a better setting from luck; train" in text

@@ -11,7 +11,7 @@ import torch
 
 import t3d
 from helpers.commands import assert_refused
-from helpers.runs import TINY
+from helpers.runs import TINY, trained
 from t3d.cli.main import main
 from t3d.learn.replay.memory import ReplayBuffer
 from t3d.learn.t3d import T3D
@@ -302,6 +302,10 @@ def test_a_target_that_moves_at_every_update_is_the_right_one(
         ("explain empty", "empty is not a run folder"),
         ("explain young", "young has no checkpoint yet; let it train to its first"),
         ("explain trained --out trained/config.json/page.html", "cannot be written"),
+        (
+            "explain random",
+            "random has made no update yet: its first 1,000 steps are random; train",
+        ),
         ("explain late", "policy_freq is 5000; explain takes up to 1000"),
         ("explain --rows 3", "explain has no option '--rows'"),
     ],
@@ -320,5 +324,7 @@ def test_bad_input_is_one_line(
     young = RunFolder(tmp_path / "young")
     config = RunFolder(run).config()
     young.create(config, {})
+    if "random" in words:
+        trained(tmp_path / "random", steps=20, random_steps=1000)
     RunFolder(tmp_path / "late").create(dataclasses.replace(config, policy_freq=5000), {})
     assert_refused(words.split(), message, capsys)

@@ -45,6 +45,8 @@ def test_bad_input_is_named(tmp_path: Path) -> None:
     late = str(run_folder(tmp_path / "late", [0.0]))
     mixed = group(tmp_path / "mixed", [1.0])
     run_folder(tmp_path / "mixed" / "other", [0.0, 1.0, 2.0], tau=0.5)
+    copies = group(tmp_path / "copies", [1.0])
+    run_folder(tmp_path / "copies" / "copy", [0.0, 1.0, 2.0])
     (tmp_path / "empty").mkdir()
     timeless = run_folder(tmp_path / "timeless", [0.0, 1.0])
     records = '{"kind": "evaluation", "step": 0, "mean": 1}\n'
@@ -60,8 +62,9 @@ def test_bad_input_is_named(tmp_path: Path) -> None:
         (one, str(timeless)): "has evaluations without a time",
         (one, two, one): "is given twice",
         (one, f"x={one}"): "is given twice",
-        (one,): "have one setting",
-        (lone,): "have one setting",
+        (one,): "has runs of one setting only",
+        (lone,): "lone is one run; name a second run or folder",
+        (one, copies): "they have the same setting: leave one of them out",
         (one, mixed): "mixed has Pendulum-v1 with seed 0 twice",
         (one, hopper): "no environment is in all groups: one has Pendulum-v1; hopper has Hopper",
         (one, odd): "the runs on Pendulum-v1 share no evaluations at step 0 and later",

@@ -75,6 +75,16 @@ def test_a_run_that_still_rises_is_worth_more_steps() -> None:
     assert hint not in verdict(flat).sentences
 
 
+def test_a_run_that_made_no_update_is_not_sent_to_the_doctor() -> None:
+    flat = [evaluation(step, -100) for step in (0, 500, 1000)]
+    word, sentences = verdict(flat, [Training(step=1000, updates=0)])
+    assert word == "too early to say"
+    assert sentences[0].startswith(
+        "No update was made in 1,000 steps: learning starts after --rand"
+    )
+    assert verdict(flat, [Training(step=1000, updates=1)]).word == "not learned yet"
+
+
 def test_saturated_actions_are_mentioned() -> None:
     evaluations = [evaluation(0, -100), evaluation(1, -10)]
     for share, mentioned in ((0.9, True), (0.7, False), (None, False)):

@@ -210,7 +210,7 @@ def test_what_to_type_next_works_without_t3d_on_the_path(
         ("plot RUN --out /proc/no/curve", "cannot be written"),
         ("compare", "compare needs folders of runs, runs, or LABEL=FOLDER: t3d compare GROUP"),
         ("compare nowhere RUN", "no folder at nowhere"),
-        ("compare RUN", "have one setting; give a second group to compare with"),
+        ("compare RUN", "is one run; name a second run or folder to compare it with"),
         ("compare RUN RUN", "is given twice"),
         ("check", "check needs a run folder: t3d check RUN"),
         ("check nowhere", "no run folder at nowhere"),
@@ -374,7 +374,7 @@ def test_a_run_that_was_stopped_before_its_score_gets_it_by_resume(
     assert RunFolder(run).score() is not None
     assert t3d.inspect(run)["digest"] == before
     assert main(["resume", str(run), "--no-video"]) == 2
-    assert "is finished at step 60; go further with --steps 120" in capsys.readouterr().err
+    assert "is finished at step 60; train it further with --steps 120" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("engine", "bit_exact"), [("fused", True), ("reference", False)])
@@ -394,4 +394,4 @@ def test_resume_takes_another_number_of_threads(
         t3d.train("Pendulum-v1", run=uninterrupted, quiet=True, **knobs)
         assert same_bits(short, uninterrupted)
     else:
-        assert "threads was 1, is 2: from here on not bit for bit" in output
+        assert "threads was 1, is 2; from here on the run is not bit-exact" in output

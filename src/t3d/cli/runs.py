@@ -39,7 +39,7 @@ def inspect(words: list[str]) -> int:
             say.line(f"best evaluation {facts['best_mean']:,.2f}, at step {facts['best_step']:,}")
         why = "; ".join(facts["not_bit_exact"])
         checked = "; ".join(facts["checked"]) or "nothing, by an earlier version of t3d"
-        exact = f"bit-exact, as far as it was checked: {checked}"
+        exact = f"bit-exact in everything that was checked: {checked}"
         say.line(exact if facts["bit_exact"] else f"not bit-exact: {why}")
         say.line(f"digest {facts['digest']}")
     for name, file in facts["checkpoints"].items():

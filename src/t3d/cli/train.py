@@ -126,6 +126,7 @@ def presets(words: list[str]) -> int:
         flags = [flag(knob, value) for knob, value in preset.knobs.items()]
         say.line(f"    {' '.join(flags) or '(the defaults)'}")
     print("\nt3d train ENV uses the preset named ENV, if there is one; --preset NAME uses another.")
+    print("For a small task of your own, try --preset Pendulum-v1 with your own --steps.")
     return 0
 
 
@@ -183,6 +184,9 @@ def _say_what_next(folder: "RunFolder", console: "Console") -> None:
         f"{t3d} eval {folder} --episodes 100": "more episodes, for a more precise score",
         f"{t3d} resume {folder} --steps {2 * config.steps}": "train further",
     }
+    if config.steps <= config.random_steps:  # it has learned nothing yet
+        more = 2 * config.random_steps
+        commands = {f"{t3d} resume {folder} --steps {more}": "train further, beyond random play"}
     with contextlib.suppress(T3DError):  # no known runs to compare with
         count = len(known_for(config).returns)
         commands[f"{t3d} check {folder}"] = f"is it normal? compared with {count} known runs"

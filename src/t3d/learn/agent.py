@@ -93,6 +93,11 @@ class Agent(Saved, ABC):
         with _seeded_torch(config.seed):
             self.build(generator(config.seed, "weights"))
 
+    def __repr__(self) -> str:
+        sizes = f"observation {self.layout.size}, action {self.action_dim}"
+        learned = f"{self.updates:,} updates"
+        return f"{type(self).__name__}({self.config.env}: {sizes}, {learned}, {self.engine} engine)"
+
     # What a subclass defines.
 
     @abstractmethod

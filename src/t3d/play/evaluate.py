@@ -25,6 +25,12 @@ class Score(NamedTuple):
     discounted: list[float]  # the discounted return from there
     cut_off: list[float]  # the weight of what a time limit cut off, 0 where the episode terminated
 
+    def __str__(self) -> str:
+        return f"{self.mean:,.1f} ± {self.std:,.1f} over {len(self.returns)} episodes"
+
+    def __repr__(self) -> str:  # without the states
+        return f"Score(mean={self.mean:g}, std={self.std:g}, episodes={len(self.returns)})"
+
     def add(
         self, total: float, length: int, start: Array, discounted: float, cut_off: float
     ) -> None:

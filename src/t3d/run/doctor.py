@@ -173,9 +173,11 @@ def _check_time_limit(
         diagnosis.facts["random return"] = _spread(played.returns)
     else:
         diagnosis.facts["episodes"] = f"none ended within {sum(played.lengths):,} steps"
-    diagnosis.facts["time limit"] = f"{limit:,} steps" if limit else "none declared"
-    if not limit and not any(end == "truncated" for end in played.ends):
-        what = "no time limit is declared: an episode or an evaluation may never end"
+    cut = [length for length, end in zip(played.lengths, played.ends) if end == "truncated"]
+    own = f"not declared; the environment truncated after {max(cut):,} steps" if cut else "none"
+    diagnosis.facts["time limit"] = f"{limit:,} steps" if limit else own
+    if not limit and not cut:
+        what = "there is no time limit: an episode or an evaluation may never end"
         diagnosis.advise(f"{what}; use --max-episode-steps", max_episode_steps=1000)
 
 

@@ -58,7 +58,7 @@ class RunFolder:
     def require_free(self) -> None:
         """Refuse a path that exists: a new run never touches what is there."""
         if self.path.exists() or self.path.is_symlink():
-            advice = "choose another with --run"
+            advice = "choose another with --run (in Python, run=)"
             if (self.path / "config.json").is_file():
                 advice += f", or resume it: t3d resume {self}"
             raise BadInput(f"run folder {self.path} exists; {advice}")

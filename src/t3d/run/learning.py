@@ -19,6 +19,8 @@ from t3d.learn.replay.memory import ReplayBuffer
 from t3d.play.evaluate import Policy
 from t3d.run import health
 
+Heartbeat = Callable[[str], Callable[[], None]]  # see Watchers.heartbeat
+
 
 class Learning:
     """The agent of a run, and the updates that it does from the memory."""
@@ -62,13 +64,19 @@ class Learning:
         # The tiny term keeps 10 steps at 0.1 from counting as 0.9999 updates.
         return int(steps * self._config.updates_per_step + 1e-9) - self.agent.updates
 
-    def learn(self, steps: int) -> None:
-        """Do the updates that are due. The last may continue while the next step is played."""
+    def learn(self, steps: int, heartbeat: Heartbeat = lambda what: lambda: None) -> None:
+        """Do the updates that are due. The last may continue while the next step is played.
+
+        The function that `heartbeat` returns is called after each of them.
+        """
         if self._background:  # which does them meanwhile
             return
         due = self.due(steps)
-        for _ in range(due - 1):
-            self._note(self._agent.train(self.memory, 1))
+        if due > 1:
+            beat = heartbeat(f"learning, {due:,} updates")
+            for _ in range(due - 1):
+                self._note(self._agent.train(self.memory, 1))
+                beat()
         if due > 0:
             self._unfinished = self._agent.begin(self.memory)
             if self._unfinished is None:

@@ -180,7 +180,7 @@ class Run:
             self.agent.observe(self.collector.state)
         self.journal.write_playing(ended)
         if self.config.train_after == "step" or ended:
-            self.learning.learn(self.collector.steps)
+            self.learning.learn(self.collector.steps, self.watchers.heartbeat)
         last = self.collector.steps >= self.config.steps
         if last or self._passed(self.config.log_every, before):
             self.log()
@@ -210,8 +210,14 @@ class Run:
         An evaluation that `stop` interrupts does not count; a resumed run repeats it.
         """
         agent, progress, env = self.agent, self.progress, self.parts.evaluation_env
+        beat = self.watchers.heartbeat(f"evaluating {self.config.eval_episodes:,} episodes")
+
+        def patient_stop() -> bool:  # it is called at every step of the episodes
+            beat()
+            return stop()
+
         try:
-            score = self.collector.evaluate(agent.select_action, env, stop)
+            score = self.collector.evaluate(agent.select_action, env, patient_stop)
         finally:
             self.journal.write_events(evaluation_events(env))
         if stop():

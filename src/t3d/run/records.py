@@ -149,10 +149,20 @@ class Stop(Record):
     reason: str = ""
 
 
-KINDS: dict[str, type[Record]] = {
-    record.kind: record
-    for record in (Episode, Training, Evaluation, HealthWarning, Restart, CollectorChange, Stop)
-}
+@dataclass(frozen=True, kw_only=True)
+class KnobChange(Record):
+    """A resumed run has another value of a knob from here on."""
+
+    kind: ClassVar[str] = "change"
+
+    knob: str = ""
+    text: str = ""
+
+
+_CLASSES: tuple[type[Record], ...] = (
+    *(Episode, Training, Evaluation, HealthWarning, Restart, CollectorChange, Stop, KnobChange),
+)
+KINDS: dict[str, type[Record]] = {each.kind: each for each in _CLASSES}
 
 
 Kind = TypeVar("Kind", bound=Record)

@@ -11,6 +11,7 @@ from t3d.run.checkpoint import Progress, State, Valid
 from t3d.run.folder import RunFolder
 from t3d.run.lock import Lock
 from t3d.run.loop import Run
+from t3d.run.records import KnobChange
 from t3d.run.store import DiskStore
 
 
@@ -29,12 +30,11 @@ def resume(
         lock = Lock(folder)
         undo.callback(lock.release)
         valid = checkpoint.newest_valid(folder)
+        changed = changes(folder, valid, maker.config, changing)
         if valid and checkpoint.is_finished(valid.manifest, maker.config.steps):
             step = valid.manifest.step
-            raise BadInput(
-                f"{folder} is finished at step {step}; go further with --steps {2 * step}"
-            )
-        changed = changes(folder, valid, maker.config, changing)
+            further = f"train it further with --steps {2 * step} (in Python, steps=)"
+            raise BadInput(f"{folder} is finished at step {step}; {further}")
         run = Run(maker, folder)
         undo.callback(run.close)
         run.agent.prepare(waiting)
@@ -51,8 +51,10 @@ def resume(
     return run
 
 
-def _restore(run: Run, folder: RunFolder, valid: Valid, lock: Lock, changed: list[str]) -> None:
-    """Put a run where a checkpoint was taken; `changed` says how its config is another."""
+def _restore(
+    run: Run, folder: RunFolder, valid: Valid, lock: Lock, changed: dict[str, str]
+) -> None:
+    """Put a run where a checkpoint was taken; `changed` says which knobs are others, and how."""
     step, position = valid.manifest.step, valid.manifest.metrics
     state = State(run.agent, run.memory, run.collector)
     progress = checkpoint.load(valid, folder, state)
@@ -64,7 +66,9 @@ def _restore(run: Run, folder: RunFolder, valid: Valid, lock: Lock, changed: lis
         run.notes.append(f"{why}; back to the checkpoint of step {step:,}")
     if not store.metrics.matches(position):
         run.notes.append(f"{folder.metrics_path} is not what it was at step {step:,}")
-    differences = changed + checkpoint.differences(valid.manifest, run.agent)
+    for knob, text in changed.items():
+        run.journal.write(KnobChange, knob=knob, text=text)
+    differences = [*changed.values(), *checkpoint.differences(valid.manifest, run.agent)]
     if run.config.collectors and run.config.staleness:
         run.notes.append("the collectors begin new episodes")
     else:
@@ -72,7 +76,7 @@ def _restore(run: Run, folder: RunFolder, valid: Valid, lock: Lock, changed: lis
     progress.not_bit_exact += [f"at step {step:,} {each}" for each in differences]
     if differences:
         changes = "; ".join(differences)
-        run.notes.append(f"{changes}: from here on not bit for bit an uninterrupted run")
+        run.notes.append(f"{changes}; from here on the run is not bit-exact")
 
 
 def _compare_episodes(run: Run, progress: Progress) -> list[str]:

@@ -9,6 +9,7 @@ t3d.train("Hopper-v5", watchers=[StopAtReturn()])
 """
 
 import sys
+import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from importlib.util import find_spec
@@ -22,6 +23,9 @@ from t3d.run.records import Record
 
 if TYPE_CHECKING:
     from t3d.run.loop import Run
+
+
+WAIT_SECONDS = 10.0  # between two calls of `on_wait`
 
 
 class Watcher:
@@ -42,6 +46,9 @@ class Watcher:
 
     def on_record(self, record: Record) -> str | None:
         """Called after every line of metrics.jsonl."""
+
+    def on_wait(self, what: str) -> None:
+        """Called every ten seconds while an evaluation or the updates of one step take so long."""
 
     def on_end(self, run: "Run") -> None:
         """Called once when the run is finished, stopped or has failed."""
@@ -82,6 +89,20 @@ class Watchers:
         """A line of metrics.jsonl was written."""
         for watcher in tuple(self._watching):
             self._call(watcher, "on_record", record)
+
+    def heartbeat(self, what: str) -> Callable[[], None]:
+        """A function to call often during something that may take long; watchers hear of it."""
+        began = last = time.monotonic()
+
+        def beat() -> None:
+            nonlocal last
+            now = time.monotonic()
+            if now - last >= WAIT_SECONDS:
+                last = now
+                for watcher in tuple(self._watching):
+                    self._call(watcher, "on_wait", f"{what}, for {now - began:.0f} s so far")
+
+        return beat
 
     def end(self, run: "Run") -> None:
         """End all that were started, each of them even if another raises.

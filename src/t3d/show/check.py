@@ -54,9 +54,9 @@ def _verdict(result: Json) -> str:
     score, low, high = (f"{value:,.{digits}f}" for value in (result["score"], low, high))
     return (
         f"{result['env']}, seed {result['seed']}, at step {step:,} of {result['steps']:,}:"
-        f" {result['verdict']}{_since(result)}. Its score of {score} (mean of its evaluations"
-        f" after step {step // 2:,}) is {result['verdict']} {low} to {high}, the 95 % band of"
-        f" {result['curves']} known runs."
+        f" {result['verdict']} the band{_since(result)}. Its score of {score} (mean of its"
+        f" evaluations after step {step // 2:,}) is {result['verdict']} {low} to {high}, the 95 %"
+        f" band of {result['curves']} known runs."
     )
 
 
@@ -87,7 +87,7 @@ def draw(check: Check, out: Path) -> list[Path]:
     values = np.concatenate([run, known.ravel(), [result["low"], result["high"]]])
     margin = 0.05 * np.nanmax(values) - 0.05 * np.nanmin(values) or 1.0
     axes.set(ylim=(np.nanmin(values) - margin, np.nanmax(values) + margin))
-    where = f"{result['verdict']}{_since(result)}"
+    where = f"{result['verdict']} the band{_since(result)}"
     axes.set(title=f"{plots.named(result['env'])}, at step {result['step']:,}: {where}")
     axes.set(xlabel="environment steps", ylabel="evaluation return\n(mean of the last half)")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")

@@ -51,18 +51,23 @@ def _rows(comparison: Json) -> list[list[str]]:
     """The fields of the table, the head first."""
     largest = max(abs(group["mean"]["value"]) for group in comparison["groups"].values())
     digits = 1 if largest >= 100 else 3
+    first = comparison["groups"][comparison["baseline"]]["scores"]
+    baseline = max(len(seeds) for seeds in first.values())
     rows = [["group", "runs", *(f"{n} [95 %]" for n in ESTIMATES), "P(better)"]]
     for label, group in comparison["groups"].items():
         beats = comparison["improvement"].get(label)
-        fields = [_interval(group[name], digits) for name in ESTIMATES]
-        better = _interval(beats, 2) if beats else "baseline"
+        runs = max(len(seeds) for seeds in group["scores"].values())
+        of_both = max(runs, baseline)
+        fields = [_interval(group[name], digits, runs) for name in ESTIMATES]
+        better = _interval(beats, 2, of_both) if beats else "baseline"
         rows.append([label, f"{_count(group)}", *fields, better])
     return rows
 
 
-def _interval(estimate: Json, digits: int) -> str:
+def _interval(estimate: Json, digits: int, runs: int) -> str:
+    """A value and its interval. One run per environment gives none."""
     value, low, high = (f"{estimate[k]:,.{digits}f}" for k in ("value", "low", "high"))
-    return f"{value} [{low}, {high}]"
+    return f"{value} [{low}, {high}]" if runs > 1 else value
 
 
 def _count(group: Json) -> int:

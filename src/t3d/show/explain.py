@@ -129,8 +129,10 @@ def _loaded(path: str | Path) -> tuple[T3D, ReplayBuffer, Json]:
         except T3DError:
             if newest.path.exists():  # else the run trained on, and has newer ones
                 raise
-    if not memory.size:
-        raise BadInput(f"{path} has played no step yet; let it train")
+    if not agent.updates:
+        what = f"{path} has made no update yet: its first {config.random_steps:,} steps are random"
+        further = config.random_steps + max(1000, config.log_every)
+        raise BadInput(f"{what}; train it further: t3d resume {folder} --steps {further}")
     facts = {"run": str(folder.path), "step": newest.manifest.step}
     return agent, memory, facts | {"command": folder.about()["command"]}
 

@@ -7,7 +7,7 @@ from contextlib import closing
 from rich.console import Console
 
 from t3d.base import files
-from t3d.config import Config
+from t3d.config import FREE, Config
 from t3d.play.envs import EnvMaker
 from t3d.run import doctor, watchers
 from t3d.run.build import memory_bytes
@@ -41,7 +41,7 @@ def train(
     """
     own = watchers.checked(own)  # before anything is written
     resumed = folder.path.exists()
-    if resumed and _is_unscored(folder, maker.config):
+    if resumed and not set(changing) - FREE and _is_unscored(folder, maker.config):
         say(console, f"{maker.config.env} is trained, but has no score yet: {folder}")
         return Outcome(folder, None)
     _announce_collectors(maker.config, console)
@@ -120,6 +120,8 @@ def _introduce_new(run: Run, maker: EnvMaker, about: Json, console: Console) -> 
     if config.steps <= config.random_steps:
         note = f"note: nothing will be learned: all {config.steps:,} steps are random play"
         say(console, f"{note}; lower --random-steps, which is {config.random_steps:,}")
+        if about["preset"] == "default":
+            say(console, "note: for a small task, try --preset Pendulum-v1 with your own --steps")
 
 
 def _introduce_resumed(run: Run, console: Console) -> None:

@@ -21,6 +21,7 @@ from t3d.run.records import (
     Evaluation,
     HealthWarning,
     Json,
+    KnobChange,
     Record,
     Restart,
     Training,
@@ -101,6 +102,7 @@ def _run(folder: RunFolder) -> Json:
     """One run: what it is, how it went, and what to type next."""
     config, about = folder.config(), folder.about()
     step, seconds, history = _history(folder)
+    changed = {each.knob: each.step for each in folder.records(KnobChange)}
     finished = step >= config.steps
     state = "being trained" if is_locked(folder) else "finished" if finished else "stopped"
     preset = str(about["preset"])
@@ -115,7 +117,7 @@ def _run(folder: RunFolder) -> Json:
         "steps": config.steps,
         "state": state,
         "seconds": seconds,
-        "knobs": _knobs(config, preset),
+        "knobs": _knobs(config, preset, changed),
         "versions": about["versions"],
         "command": about["command"],
         "resume": _resume_command(folder, config, finished),
@@ -146,6 +148,7 @@ def _notes(records: Sequence[Record]) -> list[Json]:
     notes = [(each.step, each.text) for each in of_kind(HealthWarning, records)]
     notes += [(each.step, each.why) for each in of_kind(Restart, records)]
     notes += [(each.step, each.text) for each in of_kind(CollectorChange, records)]
+    notes += [(each.step, each.text) for each in of_kind(KnobChange, records)]
     return [{"step": step, "text": text} for step, text in notes]
 
 
@@ -183,8 +186,11 @@ def _best(evaluations: Sequence[Evaluation]) -> Json | None:
     return facts | {"episodes": len(best.returns)}
 
 
-def _knobs(config: Config, preset: str) -> list[Json]:
-    """Every knob, with the preset's value, and whether the two differ."""
+def _knobs(config: Config, preset: str, changed: dict[str, int]) -> list[Json]:
+    """Every knob, with the preset's value, and whether the two differ.
+
+    `changed` gives the steps from which on some knobs have their value.
+    """
     try:
         defaults = dataclasses.asdict(resolve(config.env, preset)[1])
     except T3DError:  # a preset that this version does not know
@@ -195,6 +201,8 @@ def _knobs(config: Config, preset: str) -> list[Json]:
         # The environment and the seed are the run's own, and `auto` became some engine.
         differs = value != of_preset and name not in ("env", "seed") and of_preset != "auto"
         texts = {"value": value_text(value), "preset": value_text(of_preset)}
+        if name in changed:
+            texts["value"] += f" (since step {changed[name]:,})"
         knobs.append({"name": name, "differs": differs, **texts})
     return knobs
 

@@ -16,6 +16,7 @@ from t3d.run.records import (
     Episode,
     Evaluation,
     HealthWarning,
+    KnobChange,
     Record,
     Restart,
     Stop,
@@ -93,6 +94,10 @@ class TerminalWatcher(Watcher):
             self._drawn = now
             say(self._console, self._line())
 
+    def on_wait(self, what: str) -> None:
+        """Show what takes long."""
+        say(self._console, f"step {self._step:,}: {what}")
+
     def on_end(self, run: Run) -> None:
         """Leave the last state of the table on the screen."""
         if self._live:
@@ -168,7 +173,7 @@ def _sentence(record: Record) -> str:
             episode = "its episode again" if record.env is None else "a new episode"
             lost = f"the process of {env_role(record.env)} {record.why}"
             return f"step {record.step:,}: {lost}; restarted, with {episode}"
-        case CollectorChange():
+        case CollectorChange() | KnobChange():
             return f"step {record.step:,}: {record.text}"
         case Stop():
             return f"step {record.step:,}: {record.watcher} stops the run: {record.reason}"

@@ -72,6 +72,8 @@ def _check_seeds(label: str, env: str, runs: Sequence[Evaluations]) -> None:
         if other is not run:
             twice = f"{label} has {env} with seed {run.seed} twice, {other.path} and {run.path}"
             advice = "to compare the settings in one folder, give it alone: t3d compare FOLDER"
+            if not differing_knobs([other.setting, run.setting]):
+                advice = "they have the same setting: leave one of them out"
             raise BadInput(f"{twice}; {advice}")
 
 
@@ -93,7 +95,8 @@ def _by_setting(runs: Sequence[Evaluations], path: str) -> dict[str, list[Evalua
     for each in _by_env(runs).values():
         names |= differing_knobs(run.setting for run in each)
     if not names:
-        raise BadInput(f"all runs of {path} have one setting; give a second group to compare with")
+        what = "is one run" if len(runs) == 1 else "has runs of one setting only"
+        raise BadInput(f"{path} {what}; name a second run or folder to compare it with")
     settings: dict[str, list[Evaluations]] = {}
     for run in runs:
         settings.setdefault(describe(run.setting, names), []).append(run)
@@ -134,8 +137,11 @@ def cautions(groups: dict[str, Group], envs: Sequence[str]) -> list[str]:
     notes = []
     counts = {len(group[env]) for group in groups.values() for env in envs}
     fewest = min(counts)
-    if fewest < _FEW:
-        few = f"as few as {fewest} seed{'s' if fewest > 1 else ''} per environment"
+    if fewest == 1:
+        one = "one seed per environment cannot tell a better setting from luck"
+        notes.append(f"{one}; train several: t3d train ENV --seeds {_FEW}")
+    elif fewest < _FEW:
+        few = f"as few as {fewest} seeds per environment"
         notes.append(f"{few}: with fewer than {_FEW}, the intervals are too narrow")
     if len(envs) > 1 and len(counts) > 1:
         notes.append("seeds differ in number: in the IQM and the profile, each run counts the same")

@@ -24,6 +24,12 @@ class Verdict(NamedTuple):
 
 def verdict(evaluations: Sequence[Evaluation], training: Sequence[Training] = ()) -> Verdict:
     """The verdict on a run, from its records."""
+    if training and training[-1].updates == 0:
+        sentence = (
+            f"No update was made in {training[-1].step:,} steps: learning starts after "
+            f"--random-steps, and the evaluations are of an untrained agent."
+        )
+        return Verdict("too early to say", [sentence])
     if len(evaluations) < 2:
         return Verdict("too early to say", [])
     progress = _progress(evaluations)
