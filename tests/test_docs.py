@@ -168,7 +168,7 @@ def test_the_readme_is_read_in_one_sitting() -> None:
 
 
 @pytest.mark.parametrize(
-    "page", [ROOT / "README.md", DOCS / "doors.md"], ids=lambda page: page.name
+    "page", [ROOT / "README.md", DOCS / "doors.md", DOCS / "notes.md"], ids=lambda page: page.name
 )
 def test_the_python_of_the_docs_runs(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -85,3 +85,12 @@ def test_a_watcher_stops_at_a_return(tmp_path: Path) -> None:
     assert stop.reason.endswith(", limit -10000.0")
     t3d.resume(run, quiet=True, watchers=[stop_at_return(1e4)])
     assert t3d.inspect(run)["finished"]
+
+
+def test_the_loop_of_the_notes_runs(capsys: object) -> None:
+    loop = runpy.run_path(str(EXAMPLES / "notes_loop.py"))["main"]
+    short = {"max_timesteps": 800, "start_timesteps": 200}
+    returns = loop(**short)
+    assert len(returns) == 4
+    assert loop(**short) == returns  # the same seed, the same numbers
+    assert loop(**short, seed=1) != returns

@@ -1,7 +1,7 @@
 """Named random streams: every purpose draws from its own, so none disturbs another.
 
 A stream is fixed by (run seed, purpose, indices). Nothing in T3D touches the global
-generators of Python, NumPy or PyTorch.
+generators of Python, NumPy or PyTorch, except t3d.notes, which draws its seed from NumPy's.
 """
 
 from typing import Literal

@@ -30,6 +30,10 @@ from t3d.learn.replay.sampling import Rows, Sampler, Transitions, Uniform
 from t3d.learn.saving import Saved
 
 Measures = dict[str, SupportsFloat]  # the losses and mean values that an update reports
+CHANGEABLE = (  # knobs that an agent may change while it learns
+    *("batch_size", "learning_rate", "discount", "tau"),
+    *("policy_noise", "noise_clip", "policy_freq"),
+)
 
 
 class Agent(Saved, ABC):
@@ -63,6 +67,7 @@ class Agent(Saved, ABC):
         """
         config = dataclasses.replace(config or Config(), agent=self.agent_id)
         self.config = config
+        self.built_with = config  # goes into the agent's file, whatever `change` does
         self.layout = Layout(state_dim) if isinstance(state_dim, int) else state_dim
         self.dtype = dtype
         self.device = usable_device(config.device)
@@ -123,6 +128,20 @@ class Agent(Saved, ABC):
         """Why this agent cannot be used for a config and a layout; empty if it can be."""
         other = config.agent != cls.agent_id
         return f"{cls.engine} runs the agent {cls.agent_id}, not {config.agent}" if other else ""
+
+    def change(self, **knobs: Any) -> None:
+        """Learn with other values of some knobs from here on, such as `learning_rate`.
+
+        A saved agent comes back with the knobs that it was built with: whoever changes them does
+        so again after loading, as `t3d.LearningRateSchedule` does when a run resumes.
+        """
+        for name in knobs:
+            if name not in CHANGEABLE:
+                raise BadInput(f"{name} cannot change; these can: {', '.join(CHANGEABLE)}")
+        self.config = dataclasses.replace(self.config, **knobs)
+        for adam in self.optimizers.values():
+            for group in adam.param_groups:
+                group["lr"] = self.config.learning_rate
 
     def prepare(self, waiting: Callable[[], None]) -> None:
         """Get ready to learn, such as by compiling; call `waiting` first if that takes long."""

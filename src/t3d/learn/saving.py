@@ -44,6 +44,7 @@ class Saved:
     """The part of an agent that knows its state. See agent.py for the rest."""
 
     config: Config
+    built_with: Config
     layout: Layout
     low: Tensor
     high: Tensor
@@ -185,7 +186,7 @@ class Saved:
             "low": self.low.tolist(),
             "high": self.high.tolist(),
             "dtype": str(self.dtype).removeprefix("torch."),
-            "config": dataclasses.asdict(self.config),
+            "config": dataclasses.asdict(self.built_with),
         }
         tensors = {key: value.cpu() for key, value in self.state_dict().items()}
         return save(tensors, metadata={"t3d": json.dumps(about)})

@@ -1,5 +1,6 @@
 """The fused engine as an agent: T3D, with its arrays laid out for the compiled update."""
 
+import dataclasses
 import itertools
 import math
 import threading
@@ -17,7 +18,7 @@ from t3d.base.errors import BadInput
 from t3d.base.numbers import Array
 from t3d.base.observation import Layout
 from t3d.config import Config
-from t3d.learn.agent import Measures, adam_state
+from t3d.learn.agent import CHANGEABLE, Measures, adam_state
 from t3d.learn.fused import entry
 from t3d.learn.fused.plan import (
     SCHEDULE,
@@ -112,7 +113,14 @@ class FusedT3D(T3D):
 
     def _adam(self, module: nn.Module) -> Any:
         # PyTorch's own Adam is not needed, and takes a second to import.
-        return SimpleNamespace(state=adam_state(module, "cpu"))
+        return SimpleNamespace(state=adam_state(module, "cpu"), param_groups=[])
+
+    def change(self, **knobs: Any) -> None:
+        """Learn with other values of some knobs from here on, such as `learning_rate`."""
+        before = self.config
+        super().change(**knobs)
+        if dataclasses.replace(before, learning_rate=self.config.learning_rate) != self.config:
+            self._team = None  # all but the learning rate are laid down in its job
 
     def prepare(self, waiting: Callable[[], None]) -> None:
         """Compile the engine, if this machine has not yet; `waiting` is called if so."""
@@ -238,7 +246,8 @@ class FusedT3D(T3D):
     def _schedule(self, job: Job) -> None:
         """Say which update the next one is."""
         critic_step, actor_step = self._steps
-        job.schedule[0] = critic_step + 1, actor_step + 1, self._actor_due()
+        rate = self.config.learning_rate
+        job.schedule[0] = critic_step + 1, actor_step + 1, self._actor_due(), rate
 
     def _learned(self, job: Job) -> Measures:
         """Count an update that is done; returns its measures."""
@@ -254,8 +263,9 @@ class FusedT3D(T3D):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy is built again, or its networks would no longer be views of its arrays."""
-        about = (self.layout, self.low.numpy(), self.high.numpy(), self.config, self.dtype)
-        return _rebuilt, (type(self), about, self.state_dict())
+        about = (self.layout, self.low.numpy(), self.high.numpy(), self.built_with, self.dtype)
+        changed = {knob: getattr(self.config, knob) for knob in CHANGEABLE}
+        return _rebuilt, (type(self), about, self.state_dict(), changed)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Everything that the next update depends on except the memory: flat, names to tensors."""
@@ -295,10 +305,16 @@ def _scaling(normalizer: Normalizer) -> Scaling:
     )
 
 
-def _rebuilt(kind: type[FusedT3D], about: tuple[Any, ...], state: dict[str, Tensor]) -> FusedT3D:
+def _rebuilt(
+    kind: type[FusedT3D],
+    about: tuple[Any, ...],
+    state: dict[str, Tensor],
+    changed: dict[str, Any],
+) -> FusedT3D:
     *shape, dtype = about
     agent = kind(*shape, dtype=dtype)
     agent.load_state_dict(state)
+    agent.change(**changed)
     return agent
 
 

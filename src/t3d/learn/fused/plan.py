@@ -38,12 +38,13 @@ LAYER = np.dtype(
     ]
 )
 
-# Which update it is, as `schedule[0].critic_step` and so on.
+# Which update it is, as `schedule[0].critic_step` and so on. It may differ from the last one's.
 SCHEDULE = np.dtype(
     [
         ("critic_step", np.int64),  # Adam's steps, this one included
         ("actor_step", np.int64),
         ("actor_due", np.int64),  # whether this update has steps 13 to 15
+        ("learning_rate", np.float64),
     ]
 )
 
@@ -144,7 +145,6 @@ class Knobs(NamedTuple):
     tau: float
     policy_noise: float
     noise_clip: float
-    learning_rate: float
 
 
 def lay_out(state_dim: int, action_dim: int, hidden: tuple[int, ...], panels: int) -> Plan:
@@ -205,5 +205,4 @@ def knobs_of(config: Config, kind: np.dtype[Any]) -> Knobs:
         tau=config.tau,
         policy_noise=config.policy_noise,
         noise_clip=config.noise_clip,
-        learning_rate=config.learning_rate,
     )

@@ -79,6 +79,7 @@ def update(job: Job, me: int, team: int) -> None:
     # Read now: thread 0 may write the next schedule while the others still end this update.
     now = job.schedule[0]
     critic_step, actor_step, actor_due = now.critic_step, now.actor_step, now.actor_due
+    learning_rate = now.learning_rate
 
     # Thread 0 may come late, from an environment: the others do its tasks meanwhile.
     tasks = min(_TASKS * team, len(panels))
@@ -108,7 +109,7 @@ def update(job: Job, me: int, team: int) -> None:
 
     # The twins do not need each other from here on: half of an even team takes each.
     halves = 2 - team % 2
-    rate = rates(knobs.learning_rate, critic_step, panels)
+    rate = rates(learning_rate, critic_step, panels)
     my = share(panels, rows, me // halves, team // halves)
     for twin in range(2):
         if halves == 1 or twin == me % 2:
@@ -125,7 +126,7 @@ def update(job: Job, me: int, team: int) -> None:
     barrier(job.counters, team)
 
     if actor_due:
-        rate = rates(knobs.learning_rate, actor_step, panels)
+        rate = rates(learning_rate, actor_step, panels)
         my = share(panels, rows, me, team)
         # Step 13: move the actor up the gradient of the first critic.
         forward(parameters, actor, at.state, my)
