@@ -12,6 +12,7 @@ from torch import nn
 
 import t3d
 from helpers import broken_envs
+from helpers.images import image_agent
 from helpers.runs import TINY, read_json
 from t3d.base.extras import how_to_install
 from t3d.learn import networks
@@ -240,3 +241,37 @@ def test_an_agent_class_that_cannot_be_imported_is_trained_scored_and_resumed(
     assert (run / "score.json").exists()
     assert type(t3d.resume(run, steps=70, agent=Careful, quiet=True)) is Careful
     assert t3d.inspect(run)["step"] == 70
+
+
+def test_an_agent_loads_from_its_own_file_and_plays_without_its_run(tmp_path: Path) -> None:
+    trained, run = tiny(tmp_path / "run"), tmp_path / "run"
+    file = run / "best.safetensors"
+    loaded = t3d.load(file)
+    assert type(loaded) is type(trained)
+    assert torch.equal(torch.from_numpy(loaded.weights()), torch.from_numpy(trained.weights()))
+    expected = t3d.evaluate(run, episodes=1).returns
+    assert t3d.evaluate(file, episodes=1).returns == expected
+    assert t3d.evaluate(loaded, episodes=1, env="Pendulum-v1").returns == expected
+    assert t3d.evaluate(loaded, episodes=1, env=lambda: gym.make("Pendulum-v1")).returns == expected
+
+
+def test_an_agent_with_images_loads_from_its_own_file(tmp_path: Path) -> None:
+    image_agent().save(tmp_path / "agent.safetensors")
+    assert type(t3d.load(tmp_path / "agent.safetensors")) is t3d.T3D
+
+
+def test_an_agent_does_not_import_the_environment_that_its_file_names(tmp_path: Path) -> None:
+    config = t3d.Config(env="nowhere_to_be_imported:make", hidden=(8,))
+    t3d.T3D(3, [-1.0], [1.0], config).save(tmp_path / "agent.safetensors")
+    agent = t3d.load(tmp_path / "agent.safetensors")
+    with pytest.raises(t3d.BadInput, match="the agent needs environment nowhere_to_be_imported"):
+        t3d.evaluate(agent)
+    assert t3d.evaluate(agent, env="Pendulum-v1", episodes=1).mean < 0
+
+
+def test_only_the_best_and_the_last_agent_of_a_run_can_be_loaded(tmp_path: Path) -> None:
+    tiny(tmp_path / "run")
+    functions: list[Any] = [t3d.load, t3d.evaluate]
+    for function in functions:
+        with pytest.raises(t3d.BadInput, match=r"^which is 'final'; expected one of: best, last$"):
+            function(tmp_path / "run", which="final")

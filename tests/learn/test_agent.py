@@ -10,7 +10,7 @@ from torch import nn
 
 from helpers.agents import HIGH, LOW, agent_memory, small_agent, small_config
 from helpers.images import LAYOUT, image_agent
-from t3d import T3D, Agent, Config, FusedT3D, ReplayBuffer, T3DError
+from t3d import T3D, Agent, BadInput, Config, FusedT3D, ReplayBuffer, T3DError
 
 
 @pytest.mark.parametrize(
@@ -118,3 +118,23 @@ def test_device_places_all_networks() -> None:
         agent = T3D(3, [-1], [1], Config(device="meta"))
     devices = {p.device for network in agent.networks.values() for p in network.parameters()}
     assert devices == {torch.device("meta")}
+
+
+@pytest.mark.parametrize("kind", [T3D, FusedT3D])
+def test_one_state_has_one_value_and_one_action(kind: type[T3D]) -> None:
+    agent = kind(3, LOW, HIGH, small_config())
+    states = np.arange(6, dtype=np.float32).reshape(2, 3)
+    assert agent.value(states[1]).shape == ()
+    assert float(agent.value(states[1])) == pytest.approx(agent.value(states)[1], rel=1e-6)
+    assert agent.select_action(states[1]).shape == (2,)
+
+
+@pytest.mark.parametrize("kind", [T3D, FusedT3D])
+def test_a_state_that_is_not_finite_is_refused_by_its_first_bad_component(kind: type[T3D]) -> None:
+    agent = kind(3, LOW, HIGH, small_config())
+    with pytest.raises(BadInput, match=r"^state\[1\] is nan; expected finite numbers$"):
+        agent.select_action([0.0, np.nan, np.inf])
+    with pytest.raises(BadInput, match=r"^state\[1, 2\] is inf; expected finite numbers$"):
+        agent.value([[0.0, 1.0, 2.0], [0.0, 1.0, np.inf]])
+    largest = np.full(3, np.finfo(np.float32).max)  # its square is infinite
+    assert np.isfinite(agent.perception.checked(largest)).all()

@@ -428,3 +428,13 @@ def test_a_file_imports_no_code(tmp_path: Path) -> None:
     )
     assert "network body 'evil:body' is not imported, and no file may do that" in done.stdout
     assert not fuse.exists()
+
+
+@pytest.mark.parametrize("kind", [T3D, FusedT3D])
+def test_load_of_an_agent_changes_that_agent(tmp_path: Path, kind: type[T3D]) -> None:
+    """The author's code calls it so: policy.load(file)."""
+    saved, other = (kind(3, LOW, HIGH, config(seed=seed)) for seed in (1, 2))
+    saved.save(tmp_path / "agent.safetensors")
+    assert changed(saved.state_dict(), other.state_dict())
+    assert other.load(tmp_path / "agent.safetensors") is other
+    assert not changed(saved.state_dict(), other.state_dict())

@@ -115,7 +115,10 @@ class Agent(Saved, ABC):
 
     @abstractmethod
     def train(self, replay_buffer: ReplayBuffer, iterations: int) -> Measures:
-        """Run training iterations; returns the last value of each measure."""
+        """Run `iterations` updates; returns the last value of each measure.
+
+        Each learns from a batch of `config.batch_size` transitions.
+        """
 
     @abstractmethod
     def update(self, batch: Batch, noise: Tensor) -> Measures:
@@ -158,12 +161,16 @@ class Agent(Saved, ABC):
 
     @torch.no_grad()
     def value(self, state: ArrayLike) -> NDArray[np.float32]:
-        """The first critic's estimate of the policy's discounted return from each state."""
-        states = torch.from_numpy(self.perception.checked(state)).to(self.device)
-        inputs = self.perception.encode(states, self.critic)
+        """The first critic's estimate of the policy's discounted return from each state.
+
+        For one state, the result is an array of shape (), which `float` takes.
+        """
+        states = self.perception.checked(state)
+        rows = torch.from_numpy(np.atleast_2d(states)).to(self.device)
+        inputs = self.perception.encode(rows, self.critic)
         values = self.critic.Q1(inputs, self.actor(inputs)) / self.config.reward_scale
         estimates: NDArray[np.float32] = values.float().cpu().numpy()
-        return estimates
+        return estimates.reshape(states.shape[:-1])
 
     @property
     def td_errors(self) -> Tensor:

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from t3d.base.errors import BadInput
-from t3d.base.numbers import Array
+from t3d.base.numbers import Array, all_finite
 from t3d.base.observation import Layout
 from t3d.base.randomness import generator
 from t3d.config import Config
@@ -63,6 +63,10 @@ class Perception:
         if not fits or states.dtype != self.layout.dtype:
             rows = "rows of bytes, as t3d.make_env shows them: " if images else ""
             raise BadInput(f"state has shape {states.shape}; expected {rows}({size},) or a batch")
+        if not images and not all_finite(states):
+            place = tuple(np.argwhere(~np.isfinite(states))[0].tolist())
+            index = ", ".join(map(str, place))
+            raise BadInput(f"state[{index}] is {states[place]}; expected finite numbers")
         return states
 
     def encode(self, rows: Tensor, critic: Critic) -> Tensor:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -38,6 +38,16 @@ _DTYPES |= {"F16": torch.float16, "BF16": torch.bfloat16, "I16": torch.int16, "I
 Description = dict[str, tuple[tuple[int, ...], torch.dtype | None]]  # shapes and types by name
 # Every hidden layer and every image brings many more arrays than this to a file.
 _ARRAYS_PER_LAYER = 10
+
+if TYPE_CHECKING:
+    Loader = classmethod
+else:
+
+    class Loader(classmethod):
+        """A class method that makes an agent; called on an agent, it changes that one instead."""
+
+        def __get__(self, agent, kind=None):
+            return super().__get__(None, kind) if agent is None else agent.restore
 
 
 class Saved:
@@ -195,17 +205,21 @@ class Saved:
         """Write the whole agent to one safetensors file; `load` needs nothing else."""
         files.save(Path(path), self.to_bytes())
 
-    def restore(self, path: str | Path) -> None:
+    def restore(self, path: str | Path) -> Self:
         """Take over the state of a saved agent that has this one's networks and knobs."""
         with _reading(path):
             header = files.header(Path(path).resolve())
             _compare(_described(header), self.state_dict())
             state = load_file(path)
         self.load_state_dict(state)
+        return self
 
-    @classmethod
-    def load(cls, path: str | Path, device: str | None = None) -> Self:
-        """Read what `save` wrote, onto its own device or another. No code in the file can run."""
+    @Loader
+    def load(cls, path: str | Path, device: str | None = None) -> Self:  # noqa: N805
+        """Read what `save` wrote, onto its own device or another. No code in the file can run.
+
+        `T3D.load(path)` makes a new agent; `agent.load(path)` is `agent.restore(path)`.
+        """
         with _reading(path):
             header = files.header(Path(path).resolve())
             about = _About.read(header)
@@ -225,6 +239,12 @@ def saved_config(path: str | Path) -> Config:
     """The config of a saved agent."""
     with _reading(path):
         return _About.read(files.header(Path(path).resolve())).config
+
+
+def saved_layout(path: str | Path) -> Layout:
+    """The layout of a saved agent's states."""
+    with _reading(path):
+        return _About.read(files.header(Path(path).resolve())).layout
 
 
 class _About(NamedTuple):

@@ -48,7 +48,7 @@ class T3D(Agent):
         self.critic_optimizer = self.make_optimizer(self.critic)
 
     def train(self, replay_buffer: ReplayBuffer, iterations: int) -> Measures:
-        """Run training iterations; returns the last value of each measure."""
+        """Run `iterations` updates, each on a new batch; returns the last value of each measure."""
         self.check_memory(replay_buffer)
         measures: Measures = {}
         for _ in range(iterations):

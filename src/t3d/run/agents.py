@@ -1,14 +1,17 @@
 """The agents of a run: loaded, and played."""
 
 import dataclasses
+import os
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from t3d.base.errors import BadInput
+from t3d.base.text import did_you_mean
 from t3d.config import Config
 from t3d.learn.agent import Agent
 from t3d.learn.engines import AgentSource, agent_class, by_name, find_agent
 from t3d.learn.networks import Body, find_body
+from t3d.learn.saving import saved_config, saved_layout
 from t3d.play.envs import EnvMaker, EnvSource
 from t3d.play.evaluate import Score, evaluation_env
 from t3d.play.evaluate import evaluate as play_episodes
@@ -28,17 +31,14 @@ def load(
     body: str | Body | None = None,
     importing: bool = False,
 ) -> Agent:
-    """The agent of a run: the best by evaluation, or the last.
+    """The agent of a run, the best by evaluation or the last; or the agent of a file.
 
     Of a run with an agent or a network body of your own, import their module first, or pass the
     class as `agent` and the function as `body`. `importing` imports both by the names that the
     run's config gives them, if you trust these (trust.py).
     """
-    folder = RunFolder.open(run)
-    path = folder.best_agent if which == "best" else folder.last_agent()
-    if path is None or not path.is_file():
-        raise BadInput(f"{run} has no {which} agent yet; let it train to its first evaluation")
-    config = dataclasses.replace(folder.config(), device=device)
+    path = _agent_file(run, which)
+    config = dataclasses.replace(_config(run), device=device)
     own = {"agent": agent, "body": body}
     own = {knob: value for knob, value in own.items() if value is not None}
     config = Config.from_dict(vars(config) | by_name(own))
@@ -47,12 +47,31 @@ def load(
     find_agent(config.agent, importing=importing)
     find_body(config.body, importing=importing)
     # Any engine can read an agent: on another device it may be another.
-    kind, _ = agent_class(config, fallback=True)
+    kind, _ = agent_class(config, saved_layout(path), fallback=True)
     return kind.load(path, device)
 
 
+def _agent_file(run: str | Path, which: Which) -> Path:
+    """The file of an agent: that of a run, or `run` itself."""
+    if which not in get_args(Which):
+        hint = did_you_mean(str(which), get_args(Which))
+        raise BadInput(f"which is {which!r}; expected one of: {', '.join(get_args(Which))}{hint}")
+    if os.path.isfile(run):
+        return Path(run)
+    folder = RunFolder.open(run)
+    path = folder.best_agent if which == "best" else folder.last_agent()
+    if path is None or not path.is_file():
+        raise BadInput(f"{run} has no {which} agent yet; let it train to its first evaluation")
+    return path
+
+
+def _config(run: str | Path) -> Config:
+    """The knobs of a run, or of an agent's file."""
+    return saved_config(run) if os.path.isfile(run) else RunFolder.open(run).config()
+
+
 def evaluate(
-    run: str | Path,
+    run: str | Path | Agent,
     *,
     episodes: int = 10,
     seed: int = 0,
@@ -64,18 +83,25 @@ def evaluate(
 ) -> Score:
     """Play noiseless episodes with other seeds than those of training.
 
-    The environment, and an agent or a network body of your own, are imported by name. Of a run
-    that was not trained here, pass them, or `trust=True` if you trust the code that it names.
+    `run` is a run's folder, an agent's file, or an agent. The environment, and an agent or a
+    network body of your own, are imported by name. Of a run that was not trained here, pass them,
+    or `trust=True` if you trust the code that it names.
     """
     if episodes < 1:
         raise BadInput(f"episodes is {episodes}; expected at least 1")
     if seed < 0:
         raise BadInput(f"seed is {seed}; expected at least 0")
-    config = RunFolder.open(run).config()
     own = {"env": env, "agent": agent, "body": body}
     not_from_folder = {"ray", *(knob for knob, value in own.items() if value is not None)}
-    trusting.require(run, config, not_from_folder=not_from_folder, trust=trust)
-    player = load(run, which=which, agent=agent, body=body, importing=True)
+    if isinstance(run, Agent):
+        # Its own code is here already; its config, with the environment, may be from a file.
+        config, not_from_folder = run.config, not_from_folder | {"agent", "body"}
+        trusting.require("the agent", config, not_from_folder=not_from_folder, trust=trust)
+        player = run
+    else:
+        config = _config(run)
+        trusting.require(run, config, not_from_folder=not_from_folder, trust=trust)
+        player = load(run, which=which, agent=agent, body=body, importing=True)
     played = evaluation_env(EnvMaker(env or config.env, config))
     try:
         return play_episodes(

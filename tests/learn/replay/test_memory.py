@@ -235,3 +235,14 @@ def test_a_memory_takes_room_only_for_what_is_stored() -> None:
     assert empty < 3
     stored = 20_000 * (2 * 376 + 17 + 2) * 4 / 2**20
     assert 0.9 * stored < grown < 1.3 * stored
+
+
+def test_arguments_in_another_order_are_refused_where_their_sizes_show_it() -> None:
+    expected = r"action_dim is 1,000,000 and capacity 3; expected ReplayBuffer\(capacity, state_dim"
+    with pytest.raises(T3DError, match=expected):
+        ReplayBuffer(3, 1, 1_000_000)
+    memory = ReplayBuffer(10, 3, 1)
+    expected = r"next_state has shape \(1,\); expected \(3,\); the order is state, next_state, act"
+    with pytest.raises(T3DError, match=expected):
+        memory.add(np.zeros(3), np.zeros(1), np.zeros(3), 0.0, 0.0)
+    assert len(memory) == 0

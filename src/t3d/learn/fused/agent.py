@@ -141,7 +141,7 @@ class FusedT3D(T3D):
         return actions if states.ndim == 2 else actions[0]
 
     def train(self, replay_buffer: ReplayBuffer, iterations: int) -> Measures:
-        """Run that many training iterations; returns the last of each measure."""
+        """Run `iterations` updates, each on a new batch; returns the last value of each measure."""
         team = self._team_for(replay_buffer)
         measures: Measures = {}
         for _ in range(iterations):

@@ -196,7 +196,8 @@ def _checked(
         except Exception as error:  # whatever it raises when it is asked for an array
             raise BadInput(f"{name} is a {type(values).__name__}; expected numbers") from error
     if array.shape != shape:
-        raise BadInput(f"{name} has shape {array.shape}; expected {shape}")
+        order = "; the order is state, next_state, action, reward" if name == "next_state" else ""
+        raise BadInput(f"{name} has shape {array.shape}; expected {shape}{order}")
     if dtype == np.float32 and not all_finite(array):
         bad = array[~np.isfinite(array)][0] if array.ndim else array
         raise BadInput(f"{name} holds {bad}; expected finite numbers, nothing was stored")

@@ -26,6 +26,8 @@ from t3d.learn.replay.blocks import (
 )
 from t3d.learn.replay.frames import FrameStack
 
+_WIDEST_ACTION = 100  # dimensions; more, for fewer transitions, are arguments in another order
+
 
 class Tables:
     """Two tables: rows (transitions), and ends (observations that no row begins with)."""
@@ -51,6 +53,9 @@ class Tables:
             raise BadInput(f"capacity is {capacity}; expected at least 1")
         if self.layout.size < 1:
             raise BadInput(f"state_dim is {state_dim}; expected at least 1")
+        if action_dim > max(capacity, _WIDEST_ACTION):
+            order = "expected ReplayBuffer(capacity, state_dim, action_dim)"
+            raise BadInput(f"action_dim is {action_dim:,} and capacity {capacity:,}; {order}")
         self.capacity = capacity
         self.num_envs = num_envs
         self.max_row_gap = max_row_gap or num_envs
