@@ -1,6 +1,8 @@
 """The loop of examples/notes_loop.py with t3d.notes and with plain PyTorch, in turns.
 
 python benchmarks/notes.py [ROUNDS]
+
+It fails if t3d.notes is not twice as fast in every round, or ends with a mean return below -300.
 """
 
 import contextlib
@@ -121,6 +123,7 @@ def main() -> None:
     plain = SimpleNamespace(T3D=PlainT3D, ReplayBuffer=PlainBuffer)
     loop = runpy.run_path(str(EXAMPLE))["main"]
     notes.T3D(3, 1, 2.0)  # compiles or loads the engine
+    failed = False
     for seed in range(rounds):
         seconds = {}
         for name, code in (("t3d.notes", notes), ("plain PyTorch", plain)):
@@ -130,7 +133,11 @@ def main() -> None:
             seconds[name] = time.perf_counter() - began
             last = np.mean(returns[-10:])
             print(f"seed {seed}, {name}: {seconds[name]:.1f} s, last ten episodes {last:.0f}")
-        print(f"  {seconds['plain PyTorch'] / seconds['t3d.notes']:.2f} times as fast", flush=True)
+            failed |= code is notes and bool(last < -300)
+        ratio = seconds["plain PyTorch"] / seconds["t3d.notes"]
+        print(f"  {ratio:.2f} times as fast", flush=True)
+        failed |= ratio < 2
+    sys.exit(failed)
 
 
 if __name__ == "__main__":

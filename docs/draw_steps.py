@@ -749,12 +749,12 @@ def step_09() -> Picture:
         (690, "Qt"),
     ):
         picture.text(x, 98, words, "soft small", "middle")
-    told = (
+    rows_in_words = (
         ("row 1: the episode goes on", "done = 0"),
         ("row 2: terminated", "done = 1"),
         ("row 3: cut by the time limit", "done = 0"),
     )
-    for index, (row, (words, flag)) in enumerate(zip(ROWS, told)):
+    for index, (row, (words, flag)) in enumerate(zip(ROWS, rows_in_words)):
         y = 156 + 108 * index
         if index:
             picture.line(LEFT, y - 50, RIGHT, y - 50, "rim line thin")

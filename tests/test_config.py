@@ -9,8 +9,10 @@ import pytest
 
 from t3d import Config, T3DError
 from t3d.base.knobs import range_in_words
+from t3d.cli.knobs import read_knobs
 from t3d.cli.main import main
-from t3d.config import OTHER_NAMES, SCOPES, Span, knob_types, knobs_of, search_ranges
+from t3d.cli.options import whole_number
+from t3d.config import OTHER_NAMES, OTHER_WAYS, SCOPES, Span, knob_types, knobs_of, search_ranges
 from t3d.presets import PRESETS, Preset, read, resolve, to_toml
 
 
@@ -26,6 +28,7 @@ from t3d.presets import PRESETS, Preset, read, resolve, to_toml
         ("policy_freq", "two", "policy_freq is 'two'; expected a whole number at least 1"),
         ("seed", True, "seed is True; expected a whole number"),
         ("hidden", (), "hidden is (); expected one or more whole numbers"),
+        ("actor_hidden", (0,), "actor_hidden is 0; expected a whole number at least 1"),
         ("hidden", (64, 0), "hidden is 0; expected a whole number at least 1"),
         ("train_after", "stepp", "expected one of: step, episode; did you mean 'step'?"),
         ("remake_envs", 1, "remake_envs is 1; expected true or false"),
@@ -47,16 +50,130 @@ def test_numbers_of_numpy_are_numbers() -> None:
     assert Config.from_dict(values) == Config(seed=3, tau=0.5, hidden=(4, 5))
 
 
-@pytest.mark.parametrize("name", OTHER_NAMES)
+# As other libraries call them, and what they are here.
+FOREIGN = {
+    # the author's code
+    **{"start_timesteps": "random_steps", "eval_freq": "eval_every", "max_timesteps": "steps"},
+    **{"expl_noise": "exploration_noise", "max_size": "capacity"},
+    # Stable-Baselines3
+    **{"total_timesteps": "steps", "buffer_size": "capacity", "learning_starts": "random_steps"},
+    **{"gamma": "discount", "train_freq": "updates_per_step", "gradient_steps": "updates_per_step"},
+    **{"action_noise": "exploration_noise", "policy_delay": "policy_freq", "n_steps": "n_step"},
+    **{"target_policy_noise": "policy_noise", "target_noise_clip": "noise_clip"},
+    **{"wrapper_class": "wrap", "info_keywords": "log_info"},
+    **{"norm_obs": "normalize_observations", "norm_reward": "reward_scale"},
+    **{"policy_kwargs": "hidden", "net_arch": "hidden", "n_envs": "num_envs"},
+    **{"n_eval_episodes": "eval_episodes", "save_freq": "checkpoint_every"},
+    # CleanRL
+    **{"policy_frequency": "policy_freq", "cuda": "device"},
+    # RLlib
+    **{"lr": "learning_rate", "train_batch_size": "batch_size", "twin_q": "twins"},
+    **{"target_noise": "policy_noise", "num_env_runners": "collectors"},
+    **{"num_steps_sampled_before_learning_starts": "random_steps"},
+    **{"evaluation_interval": "eval_every", "evaluation_duration": "eval_episodes"},
+    **{"stddev": "exploration_noise", "random_timesteps": "random_steps", "num_gpus": "device"},
+    **{"exploration_config": "exploration_noise", "replay_buffer_config": "capacity"},
+    # Spinning Up
+    **{"polyak": "tau"},
+    # and what people try
+    **{"buffer": "capacity", "noise": "exploration_noise", "timesteps": "steps"},
+}
+
+
+@pytest.mark.parametrize(("name", "knob"), FOREIGN.items())
 def test_a_name_of_another_library_leads_to_the_knob(
-    name: str, capsys: pytest.CaptureFixture[str]
+    name: str, knob: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    knob = OTHER_NAMES[name]
-    with pytest.raises(T3DError, match=f"unknown knob '{name}'; did you mean '{knob}'?"):
-        Config.from_dict({name: 1})
+    for config in (Config.from_dict, lambda values: Config(**values)):
+        with pytest.raises(T3DError, match=f"unknown knob '{name}'; did you mean '{knob}'?"):
+            config({name: 1})
     typed, flag = f"--{name}".replace("_", "-"), f"--{knob}".replace("_", "-")
     assert main(["train", typed, "1"]) == 2
     assert f"has no option '{typed}'; did you mean '{flag}'?" in capsys.readouterr().err
+
+
+# What the advice on a name must name.
+WAYS = {
+    **dict.fromkeys(["callback", "callbacks", "callbacks_class"], ("--watcher", "watchers=")),
+    **dict.fromkeys(["wandb", "wandb_project_name"], ("--track wandb", "track=['wandb']")),
+    **dict.fromkeys(["verbose", "quiet", "progress_bar"], ("> /dev/null", "quiet=True")),
+    **dict.fromkeys(["log_dir", "tensorboard_log"], ("--run PATH", "run=PATH", "TensorBoard")),
+    **dict.fromkeys(["load", "load_model"], ("--from RUN", "from_run=RUN", "t3d resume")),
+    "exp_name": ("--run PATH", "run=PATH"),
+    "policy": ("TD3", "--hidden", "--body", "--agent"),
+    "reset_num_timesteps": ("t3d resume RUN --steps N", "t3d.resume"),
+    "save_model": ("always saved",),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_WAYS)
+def test_a_name_of_something_that_is_no_knob_leads_to_the_way_here(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(T3DError, match=f"unknown knob '{name}'; ") as error:
+        Config.from_dict({name: 1})
+    typed = f"--{name}".replace("_", "-")
+    assert main(["train", typed, "1"]) == 2
+    answers = str(error.value), capsys.readouterr().err
+    assert answers[1].startswith(f"t3d: train has no option '{typed}'; ")
+    for answer in answers:
+        assert all(word in answer for word in WAYS[name])
+        assert "did you mean" not in answer
+    with pytest.raises(SystemExit):
+        main(["train", "--help-all"])
+    options = capsys.readouterr().out
+    assert all(option in options for option in re.findall(r"--[a-z]+", OTHER_WAYS[name]))
+
+
+def test_a_knob_is_refused_where_a_command_has_none(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", "runs/x", "--gamma", "0.9"]) == 2
+    assert "eval has no option '--gamma'; discount is a knob of t3d" in capsys.readouterr().err
+
+
+def test_a_config_of_wrong_names_is_refused_also_by_mypy() -> None:
+    with pytest.raises(T3DError, match="unknown knob 'gamma'; did you mean 'discount'"):
+        Config(gamma=0.9)  # type: ignore[call-arg]
+    for name in ("self", "cls", "values"):
+        with pytest.raises(T3DError, match=f"unknown knob '{name}'"):
+            Config.from_dict({name: 1})
+
+
+def test_other_names_are_no_knobs_and_lead_to_knobs() -> None:
+    assert not (OTHER_NAMES.keys() | OTHER_WAYS.keys()) & knob_types.keys()
+    assert not OTHER_NAMES.keys() & OTHER_WAYS.keys()
+    assert set(OTHER_NAMES.values()) <= knob_types.keys()
+
+
+def test_other_names_lead_to_the_word_that_a_command_takes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for words, message in [
+        ("train --env-id Hopper-v5", "train takes ENV without --env-id: t3d train [ENV]"),
+        ("resume runs/x --lr 1e-4", "has no option '--lr'; type --set learning_rate=VALUE"),
+        ("resume runs/x --total-timesteps 9", "'--total-timesteps'; did you mean '--steps'?"),
+        ("sweep Hopper-v5 --tau 0.01", "sweep has no option '--tau'; type --set tau=VALUE"),
+        ("tune --search lr", "lr is no knob; did you mean 'learning_rate'?"),
+    ]:
+        assert main(words.split()) == 2
+        assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["1e4", "10_000", "10000", "10000.0", "1.0e+4"])
+def test_steps_can_be_typed_in_any_way_that_python_writes_a_whole_number(text: str) -> None:
+    assert read_knobs("train", "", [], ["--steps", text]).config.steps == 10_000
+    assert whole_number(text) == 10_000
+
+
+@pytest.mark.parametrize("text", ["1.5", "ten", "1e-3", "inf", "nan", "1e400"])
+def test_steps_that_are_no_whole_number_are_refused_in_one_line(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "--steps", text]) == 2
+    assert re.fullmatch(
+        r"t3d: steps is .+; expected a whole number at least 1 .+\n", capsys.readouterr().err
+    )
+    assert main(["resume", "runs/none", "--steps", text]) == 2
+    assert f"--steps is '{text}'; expected a whole number" in capsys.readouterr().err
 
 
 def test_a_misspelt_knob_gets_the_nearest_name() -> None:
@@ -78,7 +195,7 @@ def test_every_knob_has_a_scope_and_help_that_names_its_choices() -> None:
 
 
 def test_knobs_can_be_listed_by_scope() -> None:
-    assert knobs_of("memory") == {"capacity"}
+    assert knobs_of("memory") == {"capacity", "sampling"}
     assert {"threads", "device", "log_every"} <= knobs_of("machine", "records")
     assert "tau" not in knobs_of("machine", "records")
     assert knobs_of(*SCOPES) == set(knob_types)
@@ -100,8 +217,27 @@ def test_presets_are_valid_and_auto_takes_the_environments_own() -> None:
 
 
 def test_an_unknown_preset_gets_the_nearest_name() -> None:
-    with pytest.raises(T3DError, match="no preset is called 'paper2018'; did you mean"):
+    with pytest.raises(T3DError, match=r"called 'paper2018'; did you mean 'paper-2018'\?$"):
         resolve("Pendulum-v1", "paper2018")
+    with pytest.raises(T3DError, match=r"'zz'; expected one of: auto, .+ or a file that ends in"):
+        resolve("Pendulum-v1", "zz")
+
+
+def test_a_name_without_its_version_leads_to_the_preset() -> None:
+    expected = resolve("Pendulum-v1")[1]
+    assert resolve("Pendulum") == ("Pendulum-v1", dataclasses.replace(expected, env="Pendulum"))
+    assert resolve("Pendulum-v1", "Pendulum") == ("Pendulum-v1", expected)
+    assert resolve("Hopper", "Reacher")[0] == "Reacher-v5"
+    assert resolve("Pend")[0] == "default"  # it is no prefix
+
+
+def test_a_preset_file_lies_over_the_preset_of_the_environment(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('why = "x"\nenv = "Pendulum-v1"\n[knobs]\ntau = 0.5\n')
+    pendulum = dataclasses.replace(resolve("Pendulum-v1")[1], tau=0.5)
+    assert resolve("Pendulum-v1", str(path))[1] == pendulum
+    assert resolve(None, str(path))[1] == pendulum
+    assert resolve("Unheard-v0", str(path))[1] == Config(env="Unheard-v0", tau=0.5)
 
 
 def test_what_tune_tries_is_legal() -> None:
@@ -128,10 +264,10 @@ def test_a_preset_file_survives_being_written_and_read(tmp_path: Path) -> None:
     path.write_text(to_toml(written), "utf-8")
     preset = read(str(path))
     assert (preset.why, preset.env) == (written.why, "Hopper-v5")
-    expected = Config(env="Hopper-v5", **knobs)
+    expected = Config(env="Hopper-v5", random_steps=25_000, **knobs)
     # What is recorded is the path as typed; its environment is for those who name none.
     assert resolve(None, str(path)) == (str(path), expected)
-    assert resolve("Ant-v5", str(path))[1] == dataclasses.replace(expected, env="Ant-v5")
+    assert resolve("Ant-v5", str(path))[1] == Config(env="Ant-v5", **knobs)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 
 import t3d
 from helpers.runs import TINY
-from t3d.config import Config
+from t3d.config import Config, knob_types, own_name
 from t3d.play.envs import EnvMaker
 from t3d.presets import PRESETS
 from t3d.run.loop import Run
@@ -168,7 +168,12 @@ def test_the_readme_is_read_in_one_sitting() -> None:
 
 
 @pytest.mark.parametrize(
-    "page", [ROOT / "README.md", DOCS / "doors.md", DOCS / "notes.md"], ids=lambda page: page.name
+    "page",
+    [
+        ROOT / "README.md",
+        *(DOCS / f"{name}.md" for name in ("doors", "notes", "coming-from", "python")),
+    ],
+    ids=lambda page: page.name,
 )
 def test_the_python_of_the_docs_runs(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -182,8 +187,22 @@ def test_the_python_of_the_docs_runs(
     monkeypatch.setattr(t3d, "train", train_a_little)
     blocks = re.findall(r"^```python\n(.+?)^```$", page.read_text("utf-8"), re.M | re.S)
     assert blocks
+    short = {"episodes=100": "episodes=1", "steps=200_000": "steps=70"}
     for block in blocks:
-        exec(compile(block.replace("episodes=100", "episodes=1"), page.name, "exec"), {})
+        for long, instead in short.items():
+            block = block.replace(long, instead)
+        exec(compile(block, page.name, "exec"), {})
+
+
+def test_the_names_of_other_libraries_lead_to_the_knobs_of_the_table() -> None:
+    text = (DOCS / "coming-from.md").read_text("utf-8")
+    rows = re.findall(r"^\| `(.+?)` \| (.+) \|$", text.partition("## Names of hyper")[2], re.M)
+    assert len(rows) > 15
+    for knob, others in rows:
+        knobs = set(re.findall(r"\w+", knob)) & knob_types.keys()
+        assert knobs, f"{knob} is no knob"
+        for other in re.findall(r"`([a-z_]+)`", others):
+            assert own_name(other) in knobs, f"{other} leads to {own_name(other)}"
 
 
 def test_the_table_of_defaults_is_true() -> None:

@@ -17,13 +17,14 @@ import torch
 
 import t3d
 from helpers.broken_envs import Calm, Stuck
-from helpers.runs import TESTS, TINY, metrics_without_time
+from helpers.runs import TESTS, TINY, metrics_without_time, trained
 from t3d import Config
 from t3d.config import SCOPES, knobs_of
 from t3d.play.collect import Collector
 from t3d.play.envs import EnvMaker, EnvSource
 from t3d.play.vector import Environments
 from t3d.play.workers import Workers
+from t3d.run.finish import finish
 from t3d.run.folder import RunFolder
 from t3d.run.loop import Run
 
@@ -35,6 +36,8 @@ SEEN: dict[str, Any] = {"env": "helpers.seeing_envs:Camera", "steps": 25}
 # Another value for every knob that changes what a run computes, and the knobs that it needs.
 CHANGES: dict[str, tuple[Any, dict[str, Any]]] = {
     "env": ("MountainCarContinuous-v0", {}),
+    "env_kwargs": ({"g": 5}, {}),
+    "wrap": (("helpers.own_wrappers:Scale", "factor=0.5"), {}),
     "steps": (45, {}),
     "seed": (1, {}),
     "action_repeat": (2, {}),
@@ -49,6 +52,7 @@ CHANGES: dict[str, tuple[Any, dict[str, Any]]] = {
     "grey": (True, SEEN),
     "image_size": (36, SEEN),
     "frame_stack": (2, SEEN),
+    "action_history": (2, {}),
     "image_shift": (2, SEEN),
     "image_channels": (9, SEEN),
     "features": (7, SEEN),
@@ -61,7 +65,17 @@ CHANGES: dict[str, tuple[Any, dict[str, Any]]] = {
     "updates_per_step": (0.5, {}),
     "batch_size": (9, {}),
     "hidden": ((8, 9), {}),
+    "actor_hidden": ((8, 9), {}),
+    "critic_hidden": ((8, 9), {}),
+    "activation": ("elu", {}),
+    "layer_norm": ("critic", {}),
     "learning_rate": (1e-3, {}),
+    "actor_learning_rate": (1e-3, {}),
+    "critic_learning_rate": (1e-3, {}),
+    "learning_rate_schedule": ("linear", {}),
+    "learning_rate_final": (0.5, {"learning_rate_schedule": "cosine"}),
+    "gradient_clip": (1e-3, {}),
+    "weight_decay": (0.1, {}),
     "n_step": (3, {}),
     "discount": (0.9, {}),
     "tau": (0.1, {}),
@@ -69,15 +83,20 @@ CHANGES: dict[str, tuple[Any, dict[str, Any]]] = {
     "policy_noise": (0.1, {}),
     "noise_clip": (0.05, {}),
     "policy_freq": (3, {}),
+    "sampling": ("lap", {}),
 }
-# Another value for every knob that changes what a run writes, and none of its numbers.
-WRITES = {
-    "eval_every": 20,
-    "eval_episodes": 2,
-    "log_every": 7,
-    "checkpoint_every": 0,
-    "keep_checkpoints": 3,
+# Another value for every knob that changes what a run writes, and none of its numbers; and the
+# knobs that it needs.
+WRITES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "eval_every": (20, {}),
+    "eval_episodes": (2, {}),
+    "log_every": (7, {}),
+    "log_info": ("cost", {"env": "helpers.telling_envs:Telling"}),
+    "checkpoint_every": (0, {}),
+    "keep_checkpoints": (3, {}),
 }
+# Where else a run is recorded: with trackers, and what they store.
+TRACKS = {"track": "test_numbers_that_are_others_after_a_resume_are_logged_too"}
 
 
 @pytest.fixture(autouse=True)
@@ -153,8 +172,25 @@ usually_written = cache(written)
 
 @pytest.mark.parametrize("knob", WRITES)
 def test_a_changed_knob_of_records_changes_what_is_written_and_no_number(knob: str) -> None:
-    computed, files = written(**{knob: WRITES[knob]})
-    assert computed == usually_written()[0] == usual()
+    other, needed = WRITES[knob]
+    computed, files = written(**(needed | {knob: other}))
+    assert computed == usually_written(**needed)[0] == usual(*needed.items())
+    assert files != usually_written(**needed)[1]
+
+
+def test_the_score_is_of_as_many_episodes_as_test_episodes(tmp_path: Path) -> None:
+    for count in (1, 3):
+        run = trained(tmp_path / f"{count}", **SMALL | {"steps": 5}, test_episodes=count)
+        score = finish(RunFolder(run)).score
+        assert score is not None
+        assert len(score.returns) == count
+
+
+def test_another_environment_for_evaluations_changes_these_and_no_number() -> None:
+    computed, files = written(eval_env_kwargs={"g": 1})
+    same_task = written(eval_env="helpers.own_wrappers:pendulum", eval_env_kwargs={"g": 1})
+    assert same_task == (computed, files)
+    assert computed == usual()
     assert files != usually_written()[1]
 
 
@@ -169,6 +205,28 @@ def test_a_remade_environment_forgets_earlier_episodes() -> None:
             return observation, facts
 
     assert numbers(Diary, remake_envs=True) != numbers(Diary, remake_envs=False)
+
+
+def test_one_environment_is_all_that_single_env_makes() -> None:
+    class Counted(Calm):
+        made = 0
+
+        def __init__(self) -> None:
+            Counted.made += 1
+
+    numbers(Counted, single_env=True)
+    assert Counted.made == 1
+    numbers(Counted, single_env=False)
+    assert Counted.made == 1 + 2
+
+
+def test_rate_lets_steps_wait_and_changes_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an environment that waits for it; hardware goes on meanwhile."""
+    waits: list[float] = []
+    monkeypatch.setattr("t3d.play.pacing.clock", lambda: len(waits) / 64)
+    monkeypatch.setattr("t3d.play.pacing.sleep", waits.append)
+    assert numbers(rate=64.0) == usual()
+    assert waits == [1 / 64] * (40 - 3)  # the first step of an episode does not wait
 
 
 def test_ray_gets_its_address_and_the_cpus_of_each_collector(
@@ -277,8 +335,16 @@ MACHINE: dict[str, Callable[..., None]] = {
 # The tests of knobs that change the numbers, and need more than another value for it.
 OWN_TESTS: dict[str, Callable[..., None]] = {
     "pixels": test_pixels_are_another_state,
+    "eval_env": test_another_environment_for_evaluations_changes_these_and_no_number,
+    "eval_env_kwargs": test_another_environment_for_evaluations_changes_these_and_no_number,
     "remake_envs": test_a_remade_environment_forgets_earlier_episodes,
+    "single_env": test_one_environment_is_all_that_single_env_makes,
+    "rate": test_rate_lets_steps_wait_and_changes_nothing_else,
     "collectors": test_ray_gets_its_address_and_the_cpus_of_each_collector,
+}
+# The test of the knob of the score, which comes after training.
+SCORES: dict[str, Callable[..., None]] = {
+    "test_episodes": test_the_score_is_of_as_many_episodes_as_test_episodes,
 }
 # A test on a real Ray cluster, wherever it is.
 ELSEWHERE = {"staleness": "test_nothing_is_older_than_staleness_allows"}
@@ -287,20 +353,21 @@ ELSEWHERE = {"staleness": "test_nothing_is_older_than_staleness_allows"}
 def test_every_knob_has_a_test_that_fits_its_scope() -> None:
     tested = [*CHANGES, *OWN_TESTS, *ELSEWHERE]
     assert sorted(tested) == sorted(knobs_of(*(set(SCOPES) - {"records", "machine"})))
-    assert set(WRITES) == knobs_of("records")
+    assert {*WRITES, *SCORES, *TRACKS} == knobs_of("records")
     assert set(MACHINE) == knobs_of("machine")
 
 
-@pytest.mark.parametrize("knob", [*MACHINE, *OWN_TESTS, *ELSEWHERE])
+@pytest.mark.parametrize("knob", [*MACHINE, *OWN_TESTS, *SCORES, *ELSEWHERE, *TRACKS])
 def test_a_named_test_sets_its_knob(knob: str) -> None:
-    if knob not in ELSEWHERE:
-        source = inspect.getsource((MACHINE | OWN_TESTS)[knob])
+    elsewhere = ELSEWHERE | TRACKS
+    if knob not in elsewhere:
+        source = inspect.getsource((MACHINE | OWN_TESTS | SCORES)[knob])
     else:
         (source,) = [
             ast.unparse(node)
             for path in TESTS.rglob("test_*.py")
-            if f"def {ELSEWHERE[knob]}(" in path.read_text("utf-8")
+            if f"def {elsewhere[knob]}(" in path.read_text("utf-8")
             for node in ast.parse(path.read_text("utf-8")).body
-            if isinstance(node, ast.FunctionDef) and node.name == ELSEWHERE[knob]
+            if isinstance(node, ast.FunctionDef) and node.name == elsewhere[knob]
         ]
     assert f"{knob}=" in source or f"'{knob}':" in source

@@ -55,6 +55,71 @@ def test_the_authors_buffer_has_his_order_and_tensors() -> None:
     assert notes.ReplayBuffer(3, 1, 50).max_size == 50
 
 
+def test_the_authors_sizes_may_be_named_and_are_kept() -> None:
+    for buffer in (
+        notes.ReplayBuffer(state_dim=3, action_dim=1),
+        notes.ReplayBuffer(3, action_dim=1, max_size=1e6),
+        notes.ReplayBuffer(3, 1, 1e6),
+    ):
+        assert (buffer.authors, buffer.max_size) == (True, 10**6)
+        with pytest.raises(t3d.BadInput, match=r"state has shape \(4,\); expected \(3,\)"):
+            buffer.add(np.zeros(4), np.zeros(1), np.zeros(4), 0.0, False)
+
+
+def test_the_storage_of_the_notes_reads_as_their_list() -> None:
+    buffer, rows, listed = notes.ReplayBuffer(5), transitions(7), []
+    assert (len(buffer.storage), buffer.ptr) == (0, 0)
+    for count, row in enumerate(rows):
+        if count < 5:
+            listed.append(row)
+        else:
+            listed[count % 5] = row
+        buffer.add(row)
+        assert buffer.ptr == max(0, count + 1 - 5)  # the row that is overwritten next
+
+    def plain(row: tuple[Any, ...]) -> list[Any]:
+        *arrays, reward, done = row
+        return [*(array.tolist() for array in arrays), reward, done]
+
+    storage = buffer.storage
+    assert len(storage) == 5
+    assert [plain(row) for row in storage] == [plain(row) for row in listed]
+    assert plain(storage[-1]) == plain(listed[4])
+    assert [plain(row) for row in storage[1:3]] == [plain(row) for row in listed[1:3]]
+    with pytest.raises(IndexError):
+        storage[5]
+
+
+def test_the_columns_of_the_author_are_read_by_their_names() -> None:
+    buffer = notes.ReplayBuffer(3, 1, max_size=10)
+    assert (buffer.ptr, buffer.size, buffer.state.shape) == (0, 0, (0, 3))
+    rows = transitions(7)
+    for state, after, action, reward, done in rows:
+        buffer.add(state, action, after, reward, done)
+    assert (buffer.ptr, buffer.size, buffer.max_size) == (7, 7, 10)
+    states, nexts, actions, rewards, dones = (np.array(column) for column in zip(*rows))
+    for column, expected in (
+        (buffer.state, states),
+        (buffer.next_state, nexts),
+        (buffer.action, actions),
+        (buffer.reward, rewards[:, None]),
+        (buffer.not_done, 1 - dones[:, None]),
+    ):
+        np.testing.assert_array_equal(column, expected.astype(np.float32))
+        with pytest.raises(ValueError, match="read-only"):
+            column[0] = 0
+
+
+def test_the_policy_has_the_networks_and_counts_of_the_author() -> None:
+    policy = notes.TD3(3, 1, 2.0, **KNOBS)
+    policy.train(filled(), 5)
+    assert (policy.max_action, policy.total_it) == (2.0, 5)
+    for name in ("actor", "critic", "actor_target", "critic_target"):
+        network, saved = getattr(policy, name), policy.agent.state_dict()
+        for key, value in network.state_dict().items():
+            assert torch.equal(value, saved[f"{name}.{key}"])
+
+
 def test_noise_is_in_the_units_of_the_action_and_defaults_are_those_of_each_code() -> None:
     policy = notes.T3D(3, 1, 2.0)
     policy.train(filled(), 1)
@@ -73,6 +138,10 @@ def test_noise_is_in_the_units_of_the_action_and_defaults_are_those_of_each_code
     assert (config.policy_noise, config.hidden, config.learning_rate) == (0.2, (256, 256), 3e-4)
     later.train(buffer)
     assert (later.agent.updates, later.agent.config.batch_size) == (2, 256)
+    later.train(buffer, batch_size=32)
+    assert (later.agent.updates, later.agent.config.batch_size) == (3, 32)
+    later.train(buffer, 5.0, 32)  # type: ignore[arg-type]
+    assert later.agent.updates == 8
 
 
 def test_knobs_change_from_call_to_call_in_both_engines_alike() -> None:
@@ -159,7 +228,23 @@ def test_networks_have_the_notes_shapes() -> None:
         (lambda p, b, d: p.train(b), "train needs the number of iterations"),
         (lambda p, b, d: b.add(1, 2, 3, 4, 5, 6), "add got 6 values; expected (state, next_state"),
         (lambda p, b, d: b.add((1, 2)), "add got 2 values; expected (state, next_state, action"),
-        (lambda p, b, d: b.add(([1.0, 2], [1, 2, 3], [1], 0, 0)), "state has shape (2,); expected"),
+        (lambda p, b, d: b.add(([1.0, 2], [1, 2], [1], 0, 0)), "state has shape (2,); expected"),
+        (
+            lambda p, b, d: b.add(([1.0, 2, 3], [1], [1, 2, 3], 0, 0)),
+            "next_state 1; expected as many in the order (state, next_state, action",
+        ),
+        (
+            lambda p, b, d: notes.ReplayBuffer(3, 1).add([1, 2, 3], [1, 2, 3], [1], 0, 0),
+            "state has 3 numbers and next_state 1; expected as many in the order state, action, ne",
+        ),
+        (lambda p, b, d: p.train(b, -5), "iterations is -5; expected a whole number at least 0"),
+        (lambda p, b, d: p.train(b, 5.5), "iterations is 5.5; expected a whole number at least"),
+        (lambda p, b, d: notes.ReplayBuffer("abc"), "max_size is 'abc'"),  # type: ignore[arg-type]
+        (lambda p, b, d: notes.ReplayBuffer(np.nan), "max_size is nan; expected a whole number"),
+        (lambda p, b, d: notes.ReplayBuffer(-5), "max_size is -5; expected a whole number at le"),
+        (lambda p, b, d: notes.ReplayBuffer(3, state_dim=3), "ReplayBuffer takes max_size, or sta"),
+        (lambda p, b, d: notes.ReplayBuffer(size=3), "ReplayBuffer takes max_size, or state_dim"),
+        (lambda p, b, d: notes.ReplayBuffer().state, "is empty; add transitions first"),
         (lambda p, b, d: notes.T3D(3, 1, 2.0, gamma=0.9), "T3D takes no 'gamma'; it takes discou"),
         (lambda p, b, d: notes.T3D(3, 2, [1.0, 2.0]), "the notes have one for all dimensions"),
         (lambda p, b, d: notes.T3D(3, 1, "x"), "max_action is 'x'; expected one positive number"),
@@ -175,3 +260,31 @@ def test_bad_input_is_named(wrong: Any, message: str, tmp_path: Path) -> None:
         wrong(policy, filled(10), tmp_path)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_swapped_first_transition_leaves_the_buffer_as_it_was() -> None:
+    buffer = notes.ReplayBuffer()
+    state, after, action, *rest = transitions(1)[0]
+    with pytest.raises(t3d.BadInput):
+        buffer.add((state, action, after, *rest))
+    buffer.add((state, after, action, *rest))
+    assert len(buffer) == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda: t3d.ReplayBuffer(), t3d.BadInput),  # type: ignore[call-arg]
+        (lambda: t3d.ReplayBuffer(max_size=1e6), t3d.BadInput),  # type: ignore[call-arg]
+        (lambda: t3d.ReplayBuffer(17, 6), t3d.BadInput),  # type: ignore[call-arg]
+        (lambda: t3d.ReplayBuffer(17, 6, 10**6), t3d.BadInput),
+        (lambda: t3d.T3D(3, 1, 2.0), t3d.BadInput),
+        (lambda: t3d.T3D(3, 1, 2.0, discount=0.9), t3d.BadInput),  # type: ignore[call-arg]
+        (lambda: t3d.TD3, ImportError),
+        (lambda: exec("from t3d import TD3"), ImportError),
+    ],
+)
+def test_the_signatures_of_the_notes_on_t3d_itself_name_this_module(call: Any, error: Any) -> None:
+    with pytest.raises(error, match=r"t3d\.notes\.\w+") as raised:
+        call()
+    assert "\n" not in str(raised.value)

@@ -1,6 +1,8 @@
 import subprocess
 import sys
 
+import pytest
+
 import t3d
 
 
@@ -16,12 +18,21 @@ def test_the_public_names_are_these() -> None:
         "CannotWrite",
         "Config",
         "Critic",
+        "Curriculum",
         "Diverged",
         "Episode",
         "Evaluation",
         "FusedT3D",
+        "LearningRateSchedule",
+        "LiveCurve",
         "ReplayBuffer",
         "RunFailed",
+        "SaveAgents",
+        "Start",
+        "StopAfter",
+        "StopAtReturn",
+        "StopAtSuccess",
+        "StopWithoutImprovement",
         "T3D",
         "T3DError",
         "Training",
@@ -57,10 +68,47 @@ def test_import_and_help_load_nothing_heavy() -> None:
         "numba",
         "optuna",
         "ray",
+        "mlflow",
+        "trackio",
+        "wandb",
     }
     assert not heavy & loaded_by("import t3d")
     assert not heavy & loaded_by("from t3d.cli.main import main; main(['--help'])")
     assert not heavy & loaded_by("from t3d.cli.main import main; main(['--version'])")
+
+
+def test_training_says_something_before_it_loads_anything_heavy() -> None:
+    for words in (["train", "Pendulum-v1", "--steps", "1e4"], ["resume", "runs/none"]):
+        start = "import sys; sys.modules.update(dict.fromkeys(['gymnasium', 'numpy']))"
+        code = f"{start}; from t3d.cli.main import main; main({words})"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert done.returncode == 1  # those are not to be imported
+        what = "Pendulum-v1, 10,000 steps" if words[0] == "train" else "runs/none"
+        assert done.stdout == f"{what}: loading PyTorch ...\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("doctor", "Pendulum-v1"),
+        ("doctor --json", "Pendulum-v1"),
+        ("eval runs/none", "runs/none"),
+        ("eval runs/none --json", "runs/none"),
+        ("record runs/none", "runs/none"),
+        ("tune --trials 3", "Pendulum-v1, 3 trials"),
+        ("sweep Pendulum-v1 Hopper-v5", "Pendulum-v1 Hopper-v5"),
+    ],
+)
+def test_so_do_the_others_that_load_it_and_not_where_a_script_reads(line: str, what: str) -> None:
+    start = "import sys; sys.modules.update(dict.fromkeys(['gymnasium', 'numpy']))"
+    code = f"{start}; from t3d.cli.main import main; main({line.split()})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    first = f"{what}: loading PyTorch ...\n"
+    if line.split()[0] in ("tune", "sweep"):
+        assert done.stdout == first
+    else:
+        assert done.stderr.startswith(first)
+        assert done.stdout == ""
 
 
 def test_the_learner_loads_no_optional_part() -> None:
@@ -69,4 +117,5 @@ def test_the_learner_loads_no_optional_part() -> None:
 
 
 def test_training_loads_nothing_of_other_commands() -> None:
-    assert not {"optuna", "ray"} & loaded_by("import t3d; t3d.train; t3d.load")
+    others = {"optuna", "ray", "mlflow", "trackio", "wandb"}
+    assert not others & loaded_by("import t3d; t3d.train; t3d.load")

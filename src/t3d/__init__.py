@@ -30,10 +30,19 @@ if TYPE_CHECKING:
     from t3d.learn.perception import Batch as Batch
     from t3d.learn.replay.memory import ReplayBuffer as ReplayBuffer
     from t3d.learn.t3d import T3D as T3D
+    from t3d.run.ready import Curriculum as Curriculum
+    from t3d.run.ready import LearningRateSchedule as LearningRateSchedule
+    from t3d.run.ready import SaveAgents as SaveAgents
+    from t3d.run.ready import StopAfter as StopAfter
+    from t3d.run.ready import StopAtReturn as StopAtReturn
+    from t3d.run.ready import StopAtSuccess as StopAtSuccess
+    from t3d.run.ready import StopWithoutImprovement as StopWithoutImprovement
     from t3d.run.records import Episode as Episode
     from t3d.run.records import Evaluation as Evaluation
     from t3d.run.records import Training as Training
+    from t3d.run.start import Start as Start
     from t3d.run.watchers import Watcher as Watcher
+    from t3d.show.live import LiveCurve as LiveCurve
 
 __version__ = "0.1.0"
 
@@ -60,16 +69,27 @@ _HOME = {
     "Batch": "t3d.learn.perception",
     "ReplayBuffer": "t3d.learn.replay.memory",
     "T3D": "t3d.learn.t3d",
+    "Curriculum": "t3d.run.ready",
+    "LearningRateSchedule": "t3d.run.ready",
+    "SaveAgents": "t3d.run.ready",
+    "StopAfter": "t3d.run.ready",
+    "StopAtReturn": "t3d.run.ready",
+    "StopAtSuccess": "t3d.run.ready",
+    "StopWithoutImprovement": "t3d.run.ready",
     "Episode": "t3d.run.records",
     "Evaluation": "t3d.run.records",
     "Training": "t3d.run.records",
+    "Start": "t3d.run.start",
     "Watcher": "t3d.run.watchers",
+    "LiveCurve": "t3d.show.live",
 }
 
 __all__ = ["__version__", *_HOME]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "TD3":  # an AttributeError would lose its text in `from t3d import TD3`
+        raise ImportError("t3d has no TD3; the author's class is t3d.notes.TD3, T3D's own t3d.T3D")
     if name not in _HOME:
         raise AttributeError(f"module 't3d' has no attribute {name!r}")
     return getattr(import_module(_HOME[name]), name)

@@ -6,46 +6,130 @@ knob, add a field here and use it; `tests/test_knobs.py` fails until a test prov
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal, Self, get_type_hints
 
+from t3d.base.arguments import Arguments, calls
 from t3d.base.errors import BadInput
 from t3d.base.knobs import Span as Span
-from t3d.base.knobs import checked, knob
+from t3d.base.knobs import checked, flag, knob
 from t3d.base.text import did_you_mean
 
 # What a knob changes: the headings of the help, and how plots and searches choose knobs.
 SCOPES = {
     "task": "task",
     "playing": "playing and exploring",
-    "images": "observations with images",
+    "images": "observations: images and histories",
     "memory": "replay memory",
     "learning": "learning",
     "records": "evaluating and saving",
     "machine": "machine and speed",
 }
 
-# What other libraries call a knob, for suggestions.
+# What the author's code, Stable-Baselines3, CleanRL, RLlib and others call a knob, for suggestions.
 OTHER_NAMES = {
-    "actor_lr": "learning_rate",
+    "action_noise": "exploration_noise",
+    "activation_fn": "activation",
+    "actor_hiddens": "actor_hidden",
+    "actor_lr": "actor_learning_rate",
+    "buffer": "capacity",
+    "buffer_capacity": "capacity",
     "buffer_size": "capacity",
-    "critic_lr": "learning_rate",
+    "critic_hiddens": "critic_hidden",
+    "critic_lr": "critic_learning_rate",
+    "cuda": "device",
+    "env_id": "env",
+    "env_wrapper": "wrap",
     "eval_freq": "eval_every",
+    "evaluation_duration": "eval_episodes",
+    "evaluation_interval": "eval_every",
     "expl_noise": "exploration_noise",
+    "exploration_config": "exploration_noise",
     "gamma": "discount",
+    "grad_clip": "gradient_clip",
     "gradient_steps": "updates_per_step",
+    "hidden_sizes": "hidden",
+    "info_keywords": "log_info",
     "learning_starts": "random_steps",
+    "log_interval": "log_every",
     "lr": "learning_rate",
+    "lr_schedule": "learning_rate_schedule",
+    "max_grad_norm": "gradient_clip",
+    "max_size": "capacity",
+    "max_steps": "steps",
     "max_timesteps": "steps",
+    "memory_size": "capacity",
+    "minibatch_size": "batch_size",
     "n_envs": "num_envs",
+    "n_eval_episodes": "eval_episodes",
+    "n_steps": "n_step",
+    "n_timesteps": "steps",
     "net_arch": "hidden",
+    "network": "body",
+    "noise": "exploration_noise",
+    "norm_obs": "normalize_observations",
+    "norm_reward": "reward_scale",
+    "num_env_runners": "collectors",
+    "num_envs_per_env_runner": "num_envs",
+    "num_gpus": "device",
+    "num_envs_per_worker": "num_envs",
+    "num_steps_sampled_before_learning_starts": "random_steps",
+    "num_workers": "collectors",
+    "pi_lr": "actor_learning_rate",
     "policy_delay": "policy_freq",
     "policy_frequency": "policy_freq",
+    "policy_kwargs": "hidden",
+    "polyak": "tau",
+    "q_lr": "critic_learning_rate",
+    "random_timesteps": "random_steps",
+    "replay_buffer_capacity": "capacity",
+    "replay_buffer_config": "capacity",
+    "replay_buffer_size": "capacity",
+    "replay_size": "capacity",
+    "save_freq": "checkpoint_every",
+    "start_steps": "random_steps",
     "start_timesteps": "random_steps",
+    "stddev": "exploration_noise",
+    "target_noise": "policy_noise",
     "target_noise_clip": "noise_clip",
     "target_policy_noise": "policy_noise",
+    "timesteps": "steps",
+    "total_steps": "steps",
     "total_timesteps": "steps",
+    "train_batch_size": "batch_size",
+    "train_batch_size_per_learner": "batch_size",
+    "train_freq": "updates_per_step",
+    "training_intensity": "updates_per_step",
+    "twin_q": "twins",
+    "update_per_step": "updates_per_step",
     "utd": "updates_per_step",
+    "warmup_steps": "random_steps",
+    "wrapper_class": "wrap",
+}
+_WATCHERS = "callbacks are watchers: t3d train --watcher module:Class, in Python watchers=[...]"
+_WANDB = "t3d train --track wandb logs to it, in Python track=['wandb']"
+_SHOWN = "progress is always shown; > /dev/null hides it, in Python quiet=True"
+_FOLDER = "t3d train --run PATH is the folder to write, in Python run=PATH"
+_LOADED = "t3d train --from RUN starts from an agent, in Python from_run=RUN; t3d resume goes on"
+# What they call something that is no knob, and how to get it here.
+OTHER_WAYS = {
+    "callback": _WATCHERS,
+    "callbacks": _WATCHERS,
+    "callbacks_class": _WATCHERS,
+    "exp_name": _FOLDER,
+    "load": _LOADED,
+    "load_model": _LOADED,
+    "log_dir": f"{_FOLDER}; TensorBoard's files are always in it",
+    "policy": "the algorithm is TD3; --hidden sets its networks, --body or --agent replaces them",
+    "progress_bar": _SHOWN,
+    "quiet": _SHOWN,
+    "reset_num_timesteps": "t3d resume RUN --steps N continues a run, in Python t3d.resume",
+    "save_model": "agents are always saved, in the folder of the run",
+    "tensorboard_log": f"{_FOLDER}; TensorBoard's files are always in it",
+    "verbose": _SHOWN,
+    "wandb": _WANDB,
+    "wandb_project_name": _WANDB,
 }
 
 
@@ -54,13 +138,38 @@ class Config:
     """All settings of one training run. Frozen; passed around as one object."""
 
     env: str = knob("task", "Pendulum-v1", "a Gymnasium id, module:EnvId or module:callable")
+    env_kwargs: Mapping[str, Any] = knob(
+        "task", Arguments(), "arguments of the environment, such as g=5 for Pendulum-v1"
+    )
+    wrap: tuple[str, ...] = knob(
+        "task",
+        (),
+        "wrappers of the environment, the innermost first, each followed by its arguments:"
+        " my_mod:Scale factor=2 my_mod:Clip",
+    )
+    eval_env: str | None = knob(
+        "task", None, "another environment with the same spaces, to evaluate and score agents in"
+    )
+    eval_env_kwargs: Mapping[str, Any] = knob(
+        "task",
+        Arguments(),
+        "arguments of the environment in evaluations; without --eval-env, on top of --env-kwargs",
+    )
     steps: int = knob(
-        "task", 1_000_000, "environment steps to train for", minimum=1, maximum=10**12
+        "task",
+        1_000_000,
+        "environment steps to train for, all environments together",
+        minimum=1,
+        maximum=10**12,
     )
     seed: int = knob("task", 0, "random seed of the run", minimum=0, maximum=2**32 - 1)
 
     num_envs: int = knob(
-        "playing", 1, "environments that play in parallel", minimum=1, maximum=4096
+        "playing",
+        1,
+        "number of environments; each step plays one step in all of them",
+        minimum=1,
+        maximum=4096,
     )
     collectors: int | None = knob(
         "playing",
@@ -72,7 +181,8 @@ class Config:
     staleness: int = knob(
         "playing",
         100,
-        "how many steps a collector may run ahead of the learner; 0 = lock-step",
+        "how many steps each environment of a collector may run ahead of the learner;"
+        " 0 = lock-step",
         minimum=0,
         maximum=10**6,
     )
@@ -96,21 +206,34 @@ class Config:
     env_deadline: float = knob(
         "machine",
         60.0,
-        "seconds to wait for an environment process before it counts as hung; 0 = no limit",
+        "seconds to wait for an environment process or a collector before it counts as hung;"
+        " 0 = no limit",
         minimum=0,
         maximum=10**9,
     )
     env_restarts: int = knob(
         "machine",
         10,
-        "how often each environment process may be restarted after it dies or hangs",
+        "how often each environment process or collector may be restarted after it dies or hangs",
         minimum=0,
         maximum=10**9,
+    )
+    single_env: bool = knob(
+        "playing",
+        False,
+        "train and evaluate in one environment, in turn, and never make another: for hardware",
+    )
+    rate: float = knob(
+        "playing",
+        0.0,
+        "calls of the environment's step() per second, for real time; 0 = as fast as possible",
+        minimum=0,
+        maximum=10_000,
     )
     remake_envs: bool = knob(
         "playing",
         False,
-        "make a new environment for every episode, for those that carry state over",
+        "make a new environment for every episode, if one carries state over to the next",
     )
     action_repeat: int = knob(
         "task",
@@ -122,7 +245,7 @@ class Config:
     max_episode_steps: int = knob(
         "task",
         0,
-        "truncate episodes after this many steps; 0 = the environment's own limit",
+        "truncate episodes after this many steps, if the environment does not earlier; 0 = off",
         minimum=0,
         maximum=10**9,
     )
@@ -137,7 +260,7 @@ class Config:
         "playing",
         "gaussian",
         "exploration noise: gaussian (independent at each step) or ou"
-        " (Ornstein-Uhlenbeck, correlated)",
+        " (Ornstein-Uhlenbeck, correlated: its std is that of what each step adds)",
     )
     exploration_noise: tuple[float, ...] = knob(
         "playing",
@@ -157,7 +280,8 @@ class Config:
     exploration_steps: int = knob(
         "playing",
         0,
-        "steps over which the std changes linearly to --exploration-final; 0 = constant std",
+        "steps after --random-steps in which the std changes linearly to --exploration-final;"
+        " 0 = constant std",
         minimum=0,
         maximum=10**12,
     )
@@ -181,7 +305,15 @@ class Config:
         maximum=4096,
     )
     frame_stack: int = knob(
-        "images", 1, "recent images stacked into one observation", minimum=1, maximum=32
+        "images",
+        1,
+        "how many of the last images form one observation; without images, of the last"
+        " observations",
+        minimum=1,
+        maximum=32,
+    )
+    action_history: int = knob(
+        "images", 0, "recent actions appended to the observation", minimum=0, maximum=100
     )
     image_shift: int = knob(
         "images",
@@ -203,6 +335,11 @@ class Config:
         "maximum number of transitions in the replay memory",
         minimum=1,
         maximum=10**9,
+    )
+    sampling: Literal["uniform", "lap"] = knob(
+        "memory",
+        "uniform",
+        "which transitions to learn from: uniform, or lap (those with large errors more often)",
     )
     replay_on_disk: bool = knob(
         "machine", False, "keep the observations of the replay memory in a file instead of RAM"
@@ -255,6 +392,28 @@ class Config:
         maximum=65_536,
         search=((64, 64), (128, 128), (256, 256), (400, 300)),
     )
+    actor_hidden: tuple[int, ...] = knob(
+        "learning",
+        (),
+        "units of each hidden layer of the actor; by default those of --hidden",
+        minimum=1,
+        maximum=65_536,
+    )
+    critic_hidden: tuple[int, ...] = knob(
+        "learning",
+        (),
+        "units of each hidden layer of each critic; by default those of --hidden",
+        minimum=1,
+        maximum=65_536,
+    )
+    activation: Literal["relu", "elu", "tanh"] = knob(
+        "learning", "relu", "activation function of the hidden layers: relu, elu or tanh"
+    )
+    layer_norm: Literal["none", "critic", "both"] = knob(
+        "learning",
+        "none",
+        "networks with a LayerNorm before each activation: none, critic or both (actor, too)",
+    )
     learning_rate: float = knob(
         "learning",
         3e-4,
@@ -262,6 +421,47 @@ class Config:
         above=0,
         maximum=1,
         search=Span(3e-5, 3e-3, log=True),
+    )
+    actor_learning_rate: float = knob(
+        "learning",
+        0.0,
+        "the actor's learning rate; 0 = that of --learning-rate",
+        minimum=0,
+        maximum=1,
+    )
+    critic_learning_rate: float = knob(
+        "learning",
+        0.0,
+        "the critics' learning rate; 0 = that of --learning-rate",
+        minimum=0,
+        maximum=1,
+    )
+    learning_rate_schedule: Literal["constant", "linear", "cosine"] = knob(
+        "learning",
+        "constant",
+        "how the learning rates fall over the run's updates: constant (not at all), linear"
+        " or cosine",
+    )
+    learning_rate_final: float = knob(
+        "learning",
+        0.0,
+        "what a schedule falls to, as a fraction of the learning rates",
+        minimum=0,
+        maximum=1,
+    )
+    gradient_clip: float = knob(
+        "learning",
+        0.0,
+        "limit of the norm of the actor's gradient, and of both critics' together; 0 = none",
+        minimum=0,
+        maximum=10**9,
+    )
+    weight_decay: float = knob(
+        "learning",
+        0.0,
+        "decoupled weight decay, as in AdamW; 0 = none",
+        minimum=0,
+        maximum=1000,
     )
     n_step: int = knob(
         "learning", 1, "length of n-step returns", minimum=1, maximum=1000, search=(1, 3, 5)
@@ -302,7 +502,7 @@ class Config:
     policy_freq: int = knob(
         "learning",
         2,
-        "critic updates per update of the actor and the targets",
+        "update the actor and the targets once in this many updates of the critics",
         minimum=1,
         maximum=10**6,
         search=(1, 2, 3, 4),
@@ -311,12 +511,19 @@ class Config:
     eval_every: int = knob(
         "records",
         5_000,
-        "steps between evaluations; 0 = only at the end",
+        "evaluate at the start, every N steps and at the end; 0 = only at the end",
         minimum=0,
         maximum=10**12,
     )
     eval_episodes: int = knob(
         "records", 10, "episodes per evaluation, played without noise", minimum=1, maximum=10**5
+    )
+    test_episodes: int = knob(
+        "records",
+        10,
+        "episodes that the best agent plays at the end, for the score",
+        minimum=1,
+        maximum=10**5,
     )
     log_every: int = knob(
         "records",
@@ -324,6 +531,11 @@ class Config:
         "steps between training records in metrics.jsonl",
         minimum=1,
         maximum=10**12,
+    )
+    log_info: str = knob(
+        "records",
+        "all",
+        "numbers of the environment's info to record: all, none, or names separated by commas",
     )
     checkpoint_every: int = knob(
         "records",
@@ -335,9 +547,12 @@ class Config:
     keep_checkpoints: int = knob(
         "records",
         2,
-        "how many checkpoints to keep, the newest; at least 2",
+        "keep this many of the newest checkpoints; at least 2",
         minimum=2,
         maximum=10**6,
+    )
+    track: tuple[Literal["wandb", "trackio", "mlflow"], ...] = knob(
+        "records", (), "log the run to experiment trackers: wandb, trackio, mlflow, or several"
     )
 
     engine: Literal["auto", "reference", "fused"] = knob(
@@ -350,7 +565,7 @@ class Config:
     threads: int = knob(
         "machine",
         0,
-        "CPU threads of an update; 0 = measure which number is fastest",
+        "CPU threads of an update; 0 = choose (the fused engine measures which is fastest)",
         minimum=0,
         maximum=1024,
     )
@@ -358,24 +573,59 @@ class Config:
         "machine", False, "play the next step while the updates run; for slow environments"
     )
 
+    def __new__(cls, /, *values: Any, **knobs: Any) -> Self:
+        """Refuse a name that is no knob."""
+        for name in knobs:
+            if name not in knob_types:
+                raise unknown_knob(name)
+        return super().__new__(cls)
+
     def __post_init__(self) -> None:
         """Check every value, and convert whole floats, lists and arrays to the field's type."""
         for field in dataclasses.fields(self):
             value = checked(field, knob_types[field.name], getattr(self, field.name))
             object.__setattr__(self, field.name, value)
+        calls("wrap", self.wrap)
+        self._require_one_env()
+
+    def _require_one_env(self) -> None:
+        """Refuse what does not go with one environment, or with one that keeps to a rate."""
+        fitting = {"num_envs": 1, "collectors": None, "env_backend": "inline"}
+        if self.single_env:
+            fitting["remake_envs"] = False
+            if self.eval_env or self.eval_env_kwargs:
+                advice = "leave out --eval-env and --eval-env-kwargs"
+                raise BadInput(f"--single-env evaluates in the same environment; {advice}")
+        elif not self.rate:
+            return
+        for name, needed in fitting.items():
+            value = getattr(self, name)
+            if value != needed:
+                what = "--single-env" if self.single_env else flag("rate", self.rate)
+                advice = f"leave out --{name}" if needed is None else f"use {flag(name, needed)}"
+                raise BadInput(f"{what} does not go with {flag(name, value)}; {advice}")
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Config":
-        """Build a config from plain values; a name that is no knob is refused."""
-        for name in values:
-            if name not in knob_types:
-                raise unknown_knob(name)
+        """Build a config from plain values."""
         return cls(**values)
 
     @property
     def all_envs(self) -> int:
         """Environments that play in parallel, those of all collectors together."""
         return self.num_envs * (self.collectors or 1)
+
+    @property
+    def hidden_layers(self) -> dict[str, tuple[int, ...]]:
+        """The units of each hidden layer of the actor, and of each critic."""
+        own = {"actor": self.actor_hidden, "critic": self.critic_hidden}
+        return {network: hidden or self.hidden for network, hidden in own.items()}
+
+    def updates_by(self, step: int) -> int:
+        """How many updates are due after so many steps: none for those of random play."""
+        learned_from = max(0, step - self.random_steps)
+        # The tiny term keeps 10 steps at 0.1 from counting as 0.9999 updates.
+        return int(learned_from * self.updates_per_step + 1e-9)
 
     def to_json(self) -> str:
         """The config as readable JSON."""
@@ -390,21 +640,26 @@ search_ranges: dict[str, Span | tuple[Any, ...]] = {
 }
 
 # What a resumed run may change freely: no number that it computes or records depends on it, or
-# (engine, device, threads) the checkpoint itself says on what.
+# (engine, device, threads) the checkpoint itself says on what. What depends on `steps` is recorded
+# where it does (run/changes.py).
 FREE = frozenset(
     {
-        *("steps", "checkpoint_every", "keep_checkpoints", "engine", "device", "threads"),
+        *("steps", "checkpoint_every", "keep_checkpoints", "track", "engine", "device", "threads"),
         *("ray", "collector_cpus", "env_deadline", "env_restarts", "replay_on_disk"),
+        "test_episodes",
     }
 )
 # What a run keeps to its end: its task, the shapes of its state, and the knobs by which its steps
 # and updates are counted. All others may change if that is recorded.
 FIXED = frozenset(
     {
-        *("env", "seed", "num_envs", "collectors", "staleness", "capacity"),
+        *("env", "env_kwargs", "wrap", "single_env", "seed", "num_envs", "collectors"),
+        *("staleness", "capacity", "sampling"),
         *("action_repeat", "max_episode_steps", "random_steps", "updates_per_step"),
-        *("pixels", "grey", "image_size", "frame_stack", "image_channels", "features"),
+        *("pixels", "grey", "image_size", "frame_stack", "action_history"),
+        *("image_channels", "features"),
         *("agent", "body", "hidden", "twins", "normalize_observations"),
+        *("actor_hidden", "critic_hidden", "activation", "layer_norm"),
     }
 )
 
@@ -415,6 +670,20 @@ def knobs_of(*scopes: str) -> frozenset[str]:
     return frozenset(field.name for field in fields if field.metadata["scope"] in scopes)
 
 
+# What makes networks fit their inputs, and critics their rewards: a run that starts from another
+# takes these from there, unless they are typed.
+NETWORK_KNOBS = (FIXED & knobs_of("learning", "images") - {"updates_per_step"}) | {
+    *("pixels", "reward_scale"),
+}
+
+
 def unknown_knob(name: str) -> BadInput:
     """The error for a name that is no knob."""
-    return BadInput(f"unknown knob {name!r}{did_you_mean(OTHER_NAMES.get(name, name), knob_types)}")
+    way = OTHER_WAYS.get(name.lower())
+    advice = f"; {way}" if way else did_you_mean(own_name(name), knob_types)
+    return BadInput(f"unknown knob {name!r}{advice}")
+
+
+def own_name(name: str) -> str:
+    """A knob's name here, if other libraries call it that; else the name itself."""
+    return OTHER_NAMES.get(name.lower(), name)

@@ -14,28 +14,29 @@ action_dim)`, `add(state, action, next_state, reward, done)`, knobs in the const
 This is a thin layer over T3D's own memory and engines. docs/notes.md shows both loops.
 """
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from t3d.base.errors import BadInput
-from t3d.base.numbers import Array
-from t3d.base.observation import Layout
+from t3d.base.numbers import Array, as_whole
 from t3d.base.randomness import generator
 from t3d.config import Config
 from t3d.learn import networks
 from t3d.learn.agent import Agent, Measures
-from t3d.learn.engines import make_agent
+from t3d.learn.engines import agent_class
 from t3d.learn.replay.memory import ReplayBuffer as Memory
-from t3d.learn.replay.sampling import Uniform
+from t3d.learn.replay.sampling import Rows, Uniform
 
 # The networks of the notes, and those of the author's later code.
 _NOTES: dict[str, Any] = {"hidden": (400, 300), "learning_rate": 1e-3, "batch_size": 100}
 _AUTHOR: dict[str, Any] = {"hidden": (256, 256), "learning_rate": 3e-4, "batch_size": 256}
 _KNOBS = {"discount": 0.99, "tau": 0.005, "policy_noise": 0.2, "noise_clip": 0.5, "policy_freq": 2}
+_SIZES = ("state_dim", "action_dim", "max_size")  # of the author's buffer
 _OPTIONS = ("hidden", "learning_rate", "seed", "device", "engine", "threads")
 
 
@@ -43,17 +44,21 @@ class ReplayBuffer:
     """The memory of the notes, `ReplayBuffer(max_size)`, or of the author's later code.
 
     The latter is `ReplayBuffer(state_dim, action_dim, max_size)`. The two differ in the order of
-    `add` and `sample`, and in what `train` takes.
+    `add` and `sample`, in their attributes, and in what `train` takes.
     """
 
-    def __init__(self, *sizes: float, max_size: float = 1e6) -> None:
-        if len(sizes) not in (0, 1, 2, 3):
+    def __init__(self, *sizes: float, **named: float) -> None:
+        self.authors = len(sizes) >= 2 or not named.keys() <= {"max_size"}
+        names = _SIZES if self.authors else ("max_size",)
+        values = {"max_size": 1e6} | dict(zip(names, sizes)) | named
+        twice = named.keys() & set(names[: len(sizes)])
+        if len(sizes) > len(names) or values.keys() != set(names) or twice:
             raise BadInput("ReplayBuffer takes max_size, or state_dim, action_dim and max_size")
-        self.authors = len(sizes) >= 2
-        self.max_size = int(max_size if len(sizes) in (0, 2) else sizes[-1])
+        whole = {name: as_whole(name, value, 1) for name, value in values.items()}
+        self.max_size = whole["max_size"]
         self.memory: Memory | None = None  # T3D's own, as soon as the sizes are known
         if self.authors:
-            self._open(int(sizes[0]), int(sizes[1]))
+            self._open(whole["state_dim"], whole["action_dim"])
         self._stream = generator(_drawn_seed(), "sampling")
 
     def _open(self, state_dim: int, action_dim: int) -> Memory:
@@ -68,6 +73,48 @@ class ReplayBuffer:
         """Transitions stored."""
         return len(self)
 
+    @property
+    def ptr(self) -> int:
+        """The row that `add` writes next. In the notes it is 0 until the buffer is full."""
+        full = len(self) == self.max_size
+        return self.memory.position if self.memory and (full or self.authors) else 0
+
+    @property
+    def storage(self) -> "Storage":
+        """The transitions, as the notes' list has them."""
+        return Storage(self)
+
+    @property
+    def state(self) -> Array:
+        """The stored states. This and the other columns of the author's can be read only."""
+        return self._column(lambda memory, rows: memory.states_at(rows))
+
+    @property
+    def next_state(self) -> Array:
+        """The stored next states."""
+        return self._column(lambda memory, rows: memory.next_states_at(rows))
+
+    @property
+    def action(self) -> Array:
+        """The stored actions."""
+        return self._column(lambda memory, rows: memory.action[rows])
+
+    @property
+    def reward(self) -> Array:
+        """The stored rewards, one column."""
+        return self._column(lambda memory, rows: memory.reward[rows, None])
+
+    @property
+    def not_done(self) -> Array:
+        """One column: 0 where the episode terminated, else 1."""
+        return self._column(lambda memory, rows: 1 - memory.done[rows, None])
+
+    def _column(self, read: Callable[[Memory, Rows], Array]) -> Array:
+        memory = self.filled() if self.memory is None else self.memory
+        column = read(memory, np.arange(len(self)))
+        column.flags.writeable = False  # it is a copy: what is written there would be lost
+        return column
+
     def add(self, *transition: Any) -> None:
         """Store (state, next_state, action, reward, done), one tuple; a full buffer overwrites.
 
@@ -75,14 +122,17 @@ class ReplayBuffer:
         """
         if len(transition) == 1 and not self.authors:
             (transition,) = transition
+        order = "state, action, next_state" if self.authors else "(state, next_state, action"
+        order += ", reward, done" + ("" if self.authors else "), one tuple")
         if len(transition) != 5:
-            order = "state, action, next_state" if self.authors else "(state, next_state, action"
-            order += ", reward, done" + ("" if self.authors else "), one tuple")
             raise BadInput(f"add got {len(transition)} values; expected {order}")
         state, second, third, reward, done = transition
         action, after = (second, third) if self.authors else (third, second)
         state, after, action = (np.asarray(each).reshape(-1) for each in (state, after, action))
-        memory = self.memory or self._open(len(state), len(action))
+        if len(state) != len(after):
+            what = f"state has {len(state)} numbers and next_state {len(after)}"
+            raise BadInput(f"{what}; expected as many in the order {order}")
+        memory = self._open(len(state), len(action)) if self.memory is None else self.memory
         reward, done = (np.asarray(each).reshape(()) for each in (reward, done))
         memory.add(state, after, action, reward, done)
 
@@ -101,9 +151,32 @@ class ReplayBuffer:
 
     def filled(self) -> Memory:
         """T3D's own memory; an error if it is empty."""
-        if not self.memory or not len(self.memory):
+        if not self.memory:
             raise BadInput("the replay buffer is empty; add transitions first")
         return self.memory
+
+
+class Storage(Sequence[tuple[Any, ...]]):
+    """A buffer read as a list of (state, next_state, action, reward, done)."""
+
+    def __init__(self, buffer: ReplayBuffer) -> None:
+        self._buffer = buffer
+
+    def __len__(self) -> int:
+        return len(self._buffer)
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[Any, ...]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[tuple[Any, ...]]: ...
+    def __getitem__(self, index: int | slice) -> tuple[Any, ...] | list[tuple[Any, ...]]:
+        """Copies of one transition, or of several."""
+        row = range(len(self))[index]  # what is no row is an error, as of a list
+        if isinstance(row, range):
+            return [self[each] for each in row]
+        rows, memory = np.array([row]), self._buffer.filled()
+        arrays = memory.states_at(rows), memory.next_states_at(rows), memory.action[rows]
+        return *(array[0] for array in arrays), float(memory.reward[row]), float(memory.done[row])
 
 
 class Actor(networks.Actor):
@@ -150,23 +223,31 @@ class T3D:
         for name in knobs:
             if name not in _KNOBS and name not in _OPTIONS:
                 raise BadInput(f"T3D takes no {name!r}; it takes {', '.join([*_KNOBS, *_OPTIONS])}")
-        networks_of = _AUTHOR if knobs.keys() & _KNOBS.keys() else _NOTES
+        chosen = _AUTHOR if knobs.keys() & _KNOBS.keys() else _NOTES
         options = {name: knobs[name] for name in _OPTIONS if name in knobs}
-        self._defaults: dict[str, Any] = _KNOBS | {"batch_size": networks_of["batch_size"]}
+        self._defaults: dict[str, Any] = _KNOBS | {"batch_size": chosen["batch_size"]}
         self._defaults |= {name: value for name, value in knobs.items() if name in _KNOBS}
         high = _bounds(action_dim, max_action)
         if len(set(high.tolist())) > 1:
             what = f"max_action is {high.tolist()}; the notes have one for all dimensions"
             raise BadInput(f"{what}: use t3d.T3D for others")
-        self._max_action = float(high[0])
-        config = Config(**({"seed": _drawn_seed()} | networks_of | options))
-        self.agent: Agent = make_agent(config, Layout(state_dim), -high, high)[0]
+        self.max_action = float(high[0])
+        config = Config(**({"seed": _drawn_seed()} | chosen | options))
+        kind, _ = agent_class(config)
+        self.agent: Agent = kind(as_whole("state_dim", state_dim, 1), -high, high, config)
         self.agent.prepare(lambda: None)
         self.actor, self.critic = self.agent.actor, self.agent.critic
+        self.actor_target = self.agent.networks["actor_target"]
+        self.critic_target = self.agent.critic_target
 
     def __repr__(self) -> str:
         sizes = f"observation {self.agent.layout.size}, action {self.agent.action_dim}"
         return f"notes.T3D({sizes}, {self.agent.updates:,} updates, {self.agent.engine} engine)"
+
+    @property
+    def total_it(self) -> int:
+        """Training iterations so far."""
+        return self.agent.updates
 
     def select_action(self, state: ArrayLike) -> NDArray[np.float32]:
         """The actor's action for one state, without noise."""
@@ -191,9 +272,12 @@ class T3D:
             what = type(replay_buffer).__name__
             raise BadInput(f"replay_buffer is a {what}; expected a t3d.notes.ReplayBuffer")
         if replay_buffer.authors and batch_size is None:
-            iterations, batch_size = 1, iterations
+            iterations, batch_size = None, iterations
+        if iterations is None and replay_buffer.authors:
+            iterations = 1
         if iterations is None:
             raise BadInput("train needs the number of iterations: train(replay_buffer, iterations)")
+        iterations = as_whole("iterations", iterations, 0)
         typed = {"batch_size": batch_size, "discount": discount, "tau": tau}
         typed |= {"policy_noise": policy_noise, "noise_clip": noise_clip}
         typed |= {"policy_freq": policy_freq}
@@ -201,11 +285,11 @@ class T3D:
             name: self._defaults[name] if value is None else value for name, value in typed.items()
         }
         for name in ("policy_noise", "noise_clip"):  # fractions of the half-range in T3D
-            knobs[name] = float(knobs[name]) / self._max_action
+            knobs[name] = float(knobs[name]) / self.max_action
         config = self.agent.config
         if any(getattr(config, name) != value for name, value in knobs.items()):
             self.agent.change(**knobs)
-        return self.agent.train(replay_buffer.filled(), int(iterations))
+        return self.agent.train(replay_buffer.filled(), iterations)
 
     def save(self, filename: str, directory: str | Path = ".") -> None:
         """Write the whole agent, optimisers included, to directory/filename.safetensors."""

@@ -1,5 +1,7 @@
 """Named sets of knobs: what works for which environment, and why. A file can be one, too.
 
+The knobs of a file lie over those of the environment's own preset:
+
 why = "what it is for"
 env = "Hopper-v5"      # optional: for commands that name no environment
 
@@ -9,6 +11,7 @@ hidden = [400, 300]
 """
 
 import json
+import re
 import shlex
 import tomllib
 from collections.abc import Mapping
@@ -17,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from t3d.base import files
+from t3d.base.arguments import words
 from t3d.base.errors import BadInput, T3DError
 from t3d.base.knobs import flag
 from t3d.base.text import did_you_mean
@@ -161,21 +165,28 @@ PRESETS: dict[str, Preset] = {
 def resolve(env: str | None, preset: str = "auto") -> tuple[str, Config]:
     """The preset's name and its config for an environment.
 
-    "auto" chooses the preset that is named like the environment, or the defaults. If `env` is
-    None, it is the preset's own environment, or Pendulum-v1.
+    "auto" chooses the preset that is named like the environment, or the defaults. A file's knobs
+    lie over those. If `env` is None, it is the preset's own environment, or Pendulum-v1.
     """
-    if preset == "auto":
-        name = env or Config().env
-        preset = name if name in PRESETS else "default"
     if is_file(preset):
         chosen = read(preset)
-    elif preset in PRESETS:
-        chosen = PRESETS[preset]
-    else:
+        env = env or chosen.env or Config().env
+        usual = PRESETS[preset_for(env) or "default"].knobs
+        return preset, Config(env=env, **{**usual, **chosen.knobs})
+    env = env or Config().env
+    name = (preset_for(env) or "default") if preset == "auto" else preset_for(preset)
+    if name is None:
         names = ["auto", *PRESETS]
-        advice = did_you_mean(preset, names) or f"; expected one of: {', '.join(names)}"
-        raise BadInput(f"no preset is called {preset!r}{advice}, or a file that ends in .toml")
-    return preset, Config(env=env or chosen.env or Config().env, **chosen.knobs)
+        expected = f"; expected one of: {', '.join(names)}, or a file that ends in .toml"
+        raise BadInput(f"no preset is called {preset!r}{did_you_mean(preset, names) or expected}")
+    return name, Config(env=env, **PRESETS[name].knobs)
+
+
+def preset_for(name: str) -> str | None:
+    """The preset of this name, or of this environment; Pendulum is Pendulum-v1."""
+    if name in PRESETS:
+        return name
+    return next((each for each in PRESETS if re.fullmatch(rf"{re.escape(name)}-v\d+", each)), None)
 
 
 def train_command(config: Config) -> str:
@@ -225,4 +236,5 @@ def to_toml(preset: Preset) -> str:
 
 def _toml(value: Any) -> str:
     """A knob's value as TOML. Numbers, strings, booleans and lists are spelled alike in JSON."""
+    value = words(value) if isinstance(value, dict) else value  # TOML has no null
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -23,6 +23,12 @@ COMMAND = Command(
             Option("cream", "which cream", None, "NAME"),
             Option("layers", "fillings", (), "NAME", many=True),
             Option("note", "a note; again for more", (), "TEXT", repeated=True),
+            Option(
+                *("with", "extras; again for more", (), "NAME"),
+                many=True,
+                repeated=True,
+                choices=("salt", "pepper"),
+            ),
         ]
     },
 )
@@ -44,8 +50,8 @@ COMMAND = Command(
         ("--no_glaze --glaze a", {"glaze": True}),
         ("a --layers x y --glaze", {"layers": ["x", "y"], "glaze": True}),
         ("a --layers=x y", {"layers": ["x", "y"]}),
-        ("a --layers", {"layers": []}),
         ("a --note one --note two=2 b", {"cakes": ("a", "b"), "note": ["one", "two=2"]}),
+        ("a --with x=1 y --glaze --with z", {"with": ["x=1", "y", "z"], "glaze": True}),
         ("--glaze -- --odd", {"cakes": ("--odd",), "glaze": True}),
     ],
 )
@@ -61,6 +67,8 @@ def test_options_can_be_typed_in_any_order(line: str, expected: dict[str, Any]) 
     [
         ("", "bake needs one or more cakes: t3d bake CAKE [CAKE ...]"),
         ("a --oven", "--oven needs a value: --oven NAME (t3d bake --help)"),
+        ("a --layers", "--layers needs a value: --layers NAME ... (t3d bake --help)"),
+        ("a --with --glaze", "--with needs a value: salt, pepper (t3d bake --help)"),
         ("a --oven --glaze", "--oven needs a value: --oven NAME (t3d bake --help)"),
         ("a --oven rigth", "--oven is 'rigth'; expected one of: left, right; did you mean 'right'"),
         (
@@ -121,12 +129,16 @@ def test_the_same_typed_knobs_give_the_same_config_with_any_preset() -> None:
 @pytest.mark.parametrize("knob", sorted(set(knob_types) - {"env"}))
 def test_every_knob_can_be_typed_as_its_flag_says(knob: str) -> None:
     others: dict[str, Any] = {"collectors": 3, "hidden": (7, 8), "exploration_noise": (0.5, 0.25)}
+    others |= {"env_kwargs": {"a": 5, "b": "x y"}, "eval_env_kwargs": {"a": 6}}
+    others |= {"actor_hidden": (7,), "critic_hidden": (8, 9), "track": ("mlflow", "wandb")}
+    others |= {"wrap": ("a:B", "c=[1, 2]", "d:E"), "eval_env": "a:b"}
     default = getattr(Config(), knob)
     texts = {"engine": "fused", "exploration": "ou", "train_after": "episode"}
     texts |= {"env_backend": "processes", "device": "cuda:1", "ray": "ray://a host:1?x=1"}
     value: Any = texts.get(knob) or others.get(knob)
     if value is None:
         value = not default if isinstance(default, bool) else default
+    value = getattr(Config(**{knob: value}), knob)
     typed = read_knobs("train", "", [], shlex.split(flag(knob, value)))
     assert getattr(typed.config, knob) == value
     assert typed.knobs == {knob}
@@ -171,7 +183,7 @@ def test_help_explains_the_first_knobs_and_names_the_others(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     text = page(["Pendulum-v1", "--help"], capsys)
-    assert "In brackets: the defaults of preset Pendulum-v1." in " ".join(text.split())
+    assert "the defaults; those of knobs are from preset Pendulum-v1." in " ".join(text.split())
     assert "  --hidden N ...             units of each hidden layer [64 64]\n" in text
     assert len(text.splitlines()) < 48  # a screen
     explained, _, named = text.partition("all other knobs")
@@ -210,4 +222,5 @@ def test_a_plain_command_has_help(
         "  --cream NAME               which cream",
         "  --layers NAME ...          fillings",
         "  --note TEXT                a note; again for more",
+        "  --with NAME ...            extras; again for more",
     ]

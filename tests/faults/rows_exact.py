@@ -45,7 +45,18 @@ OTHER: dict[str, Any] = {
     **{"n_step": 3, "discount": 0.9, "tau": 0.1, "twins": False, "policy_noise": 0.1},
     **{"noise_clip": 0.05, "policy_freq": 3, "eval_every": 20, "eval_episodes": 2},
     **{"log_every": 7, "checkpoint_every": 25, "keep_checkpoints": 3, "engine": "reference"},
-    **{"device": "cpu:0", "threads": 2, "overlap": True},
+    **{"device": "cpu:0", "threads": 2, "overlap": True, "actor_hidden": [8, 9]},
+    **{"critic_hidden": [9], "activation": "elu", "layer_norm": "critic", "weight_decay": 0.1},
+    **{"actor_learning_rate": 1e-3, "critic_learning_rate": 1e-3, "gradient_clip": 0.1},
+    **{
+        "learning_rate_schedule": "linear",
+        "learning_rate_final": 0.5,
+        "sampling": "lap",
+        "env_kwargs": {"g": 5},
+    },
+    **{"wrap": ["helpers.own_wrappers:Scale", "factor=0.5"], "eval_env_kwargs": {"g": 6}},
+    **{"eval_env": "helpers.own_wrappers:pendulum", "single_env": True, "rate": 1e4},
+    **{"action_history": 2, "log_info": "none", "test_episodes": 3, "track": ["trackio"]},
 }
 
 

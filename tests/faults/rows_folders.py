@@ -148,8 +148,9 @@ Path("mark").touch()
 class Agent(t3d.T3D): pass
 from t3d.learn.networks import mlp as body
 def make(**more): return gymnasium.make("Pendulum-v1", **more)
+def wrapper(env): return env
 """
-_MEMBERS = {"env": "make", "agent": "Agent", "body": "body"}
+_MEMBERS = {"env": "make", "agent": "Agent", "body": "body", "wrap": "wrapper", "eval_env": "make"}
 
 
 def sources(folder: Path, number: int) -> dict[str, str]:
@@ -171,8 +172,15 @@ def sources(folder: Path, number: int) -> dict[str, str]:
 def named(run: Path, knob: str, name: str) -> Path:
     """The run with another name in its config."""
     config = json.loads((run / "config.json").read_text())
-    plain = {"env": "Pendulum-v1", "agent": "t3d", "body": "mlp"}
-    (run / "config.json").write_text(json.dumps(config | plain | {knob: name}))
+    plain: dict[str, Any] = {
+        "env": "Pendulum-v1",
+        "agent": "t3d",
+        "body": "mlp",
+        "wrap": [],
+        "eval_env": None,
+    }
+    value = [name] if knob == "wrap" else name
+    (run / "config.json").write_text(json.dumps(config | plain | {knob: value}))
     return run
 
 
@@ -198,7 +206,10 @@ def refusals(folder: Path) -> Iterator[Case]:
         "t3d.load": lambda: raised(lambda: load(run, importing=True)),
         "t3d.make_env": lambda: raised(lambda: t3d.make_env(run)),
     }
-    unused = {"t3d.load": ("env",), "t3d.make_env": ("agent", "body")}
+    unused = {
+        "t3d.load": ("env", "wrap", "eval_env"),
+        "t3d.make_env": ("agent", "body", "eval_env"),
+    }
     others = ("inspect", "report", "plot", "explain", "check")
     modules = sources(folder, 0)
     for (where, module), knob in itertools.product(modules.items(), _MEMBERS):

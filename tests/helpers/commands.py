@@ -33,5 +33,5 @@ def assert_refused(words: Sequence[str], message: str, capsys: pytest.CaptureFix
     """The command exits with code 2 and prints one line, with this message in it."""
     assert main(list(words)) == 2
     error = capsys.readouterr().err
-    assert message in error
+    assert message in error, error
     assert re.fullmatch(r"t3d: .+\n", error)

@@ -15,25 +15,53 @@ from t3d import Config
 Array = NDArray[np.float64]
 
 
-class Layer(NamedTuple):
-    """A linear layer, x -> weight x + bias; also used for what belongs to one: its gradients."""
+class Linear(NamedTuple):
+    """x -> weight x + bias; also used for what belongs to such a layer: its gradients."""
 
     weight: Array  # (outputs, inputs)
     bias: Array  # (outputs,)
 
 
-Network = list[Layer]  # with a ReLU between each two layers
+class LayerNorm(NamedTuple):
+    """x -> weight (x - mean) / std + bias, with mean and std of the row; also for its gradients."""
+
+    weight: Array  # (units,)
+    bias: Array
+
+
+class Activation(NamedTuple):
+    """x -> a function of x, unit by unit. It has no parameters."""
+
+    function: str
+
+
+Layer = Linear | LayerNorm | Activation
+Network = list[Layer]
 
 
 def forward(network: Network, x: Array) -> tuple[Array, list[Array]]:
     """The network's output for a batch of rows, and the input of each layer."""
     inputs: list[Array] = []
     for layer in network:
-        if inputs:
-            x = np.maximum(x, 0)
         inputs.append(x)
-        x = x @ layer.weight.T + layer.bias
+        match layer:
+            case Linear():
+                x = x @ layer.weight.T + layer.bias
+            case LayerNorm():
+                x = layer.weight * standardised(x)[0] + layer.bias
+            case Activation("relu"):
+                x = np.maximum(x, 0)
+            case Activation("elu"):
+                x = np.where(x > 0, x, np.exp(np.minimum(x, 0)) - 1)
+            case Activation("tanh"):
+                x = np.tanh(x)
     return x, inputs
+
+
+def standardised(x: Array) -> tuple[Array, Array]:
+    """Each row with mean 0 and variance 1, and its standard deviation."""
+    std = np.sqrt(x.var(axis=1, keepdims=True) + 1e-5)
+    return (x - x.mean(axis=1, keepdims=True)) / std, std
 
 
 def backward(network: Network, inputs: list[Array], gradient: Array) -> tuple[Network, Array]:
@@ -42,37 +70,76 @@ def backward(network: Network, inputs: list[Array], gradient: Array) -> tuple[Ne
     `gradient` is d loss / d output, one row per row of the batch. Returns d loss / d each weight
     and bias, and d loss / d the network's input.
     """
-    gradients = []
-    for number in reversed(range(len(network))):
-        x = inputs[number]
-        # output[i] = sum_j weight[i, j] x[j] + bias[i], and the rows of the batch add up.
-        gradients.append(Layer(weight=gradient.T @ x, bias=gradient.sum(axis=0)))
-        gradient = gradient @ network[number].weight
-        if number > 0:
-            gradient = gradient * (x > 0)  # x came out of a ReLU, which is flat where it gives 0
+    gradients: Network = []
+    for layer, x in zip(reversed(network), reversed(inputs)):
+        match layer:
+            case Linear():
+                # output[i] = sum_j weight[i, j] x[j] + bias[i], and the rows of the batch add up.
+                gradients.append(Linear(gradient.T @ x, gradient.sum(axis=0)))
+                gradient = gradient @ layer.weight
+            case LayerNorm():
+                normal, std = standardised(x)
+                gradients.append(LayerNorm((gradient * normal).sum(axis=0), gradient.sum(axis=0)))
+                # d normal[i] / d x[j] = ((i == j) - 1 / units - normal[i] normal[j] / units) / std.
+                by_normal = gradient * layer.weight
+                mean = by_normal.mean(axis=1, keepdims=True)
+                along = (by_normal * normal).mean(axis=1, keepdims=True)
+                gradient = (by_normal - mean - normal * along) / std
+            case Activation(function):
+                gradients.append(layer)
+                slopes = {
+                    "relu": np.where(x > 0, 1.0, 0.0),
+                    "elu": np.where(x > 0, 1.0, np.exp(np.minimum(x, 0))),
+                    "tanh": 1 / np.cosh(np.clip(x, -300, 300)) ** 2,
+                }
+                gradient = gradient * slopes[function]
     return gradients[::-1], gradient
 
 
+def arrays(network: Network) -> list[Array]:
+    """All parameters of a network, or all their gradients."""
+    return [array for layer in network if not isinstance(layer, Activation) for array in layer]
+
+
 class Adam:
-    """Kingma and Ba, 2015, on the parameters of one network, which it changes in place."""
+    """Kingma and Ba, 2015, on the parameters of some networks, which it changes in place."""
 
-    def __init__(self, network: Network, learning_rate: float) -> None:
-        self.network = network
-        self.learning_rate = learning_rate
+    def __init__(self, *networks: Network) -> None:
+        self.parameters = [array for network in networks for array in arrays(network)]
         self.step = 0
-        self.mean = [Layer(np.zeros_like(w), np.zeros_like(b)) for w, b in network]
-        self.square = [Layer(np.zeros_like(w), np.zeros_like(b)) for w, b in network]
+        self.mean = [np.zeros_like(parameter) for parameter in self.parameters]
+        self.square = [np.zeros_like(parameter) for parameter in self.parameters]
 
-    def descend(self, gradients: Network) -> None:
+    def descend(self, gradients: list[Array], rate: float, knobs: Config) -> None:
         self.step += 1
-        for layers in zip(self.network, self.mean, self.square, gradients):
-            for parameter, mean, square, gradient in zip(*layers):
-                mean[...] = 0.9 * mean + (1 - 0.9) * gradient
-                square[...] = 0.999 * square + (1 - 0.999) * gradient**2
-                # Both averages started at 0 and are too small by these factors.
-                unbiased_mean = mean / (1 - 0.9**self.step)
-                unbiased_square = square / (1 - 0.999**self.step)
-                parameter -= self.learning_rate * unbiased_mean / (np.sqrt(unbiased_square) + 1e-8)
+        norm = np.sqrt(sum(np.sum(gradient**2) for gradient in gradients)) + 1e-6  # as PyTorch
+        if knobs.gradient_clip and norm > knobs.gradient_clip:
+            gradients = [gradient * knobs.gradient_clip / norm for gradient in gradients]
+        for parameter, mean, square, gradient in zip(
+            self.parameters, self.mean, self.square, gradients
+        ):
+            mean[...] = 0.9 * mean + (1 - 0.9) * gradient
+            square[...] = 0.999 * square + (1 - 0.999) * gradient**2
+            # Both averages started at 0 and are too small by these factors.
+            unbiased_mean = mean / (1 - 0.9**self.step)
+            unbiased_square = square / (1 - 0.999**self.step)
+            parameter -= rate * knobs.weight_decay * parameter  # Loshchilov and Hutter, 2019
+            parameter -= rate * unbiased_mean / (np.sqrt(unbiased_square) + 1e-8)
+
+
+def rate_at(knobs: Config, own: float, updates: int) -> float:
+    """The learning rate after so many updates of a run."""
+    rate = own if own > 0 else knobs.learning_rate
+    total = max(1, round((knobs.steps - knobs.random_steps) * knobs.updates_per_step))
+    left = {
+        "constant": 1.0,
+        "linear": 1 - updates / total,
+        "cosine": 0.5 + 0.5 * np.cos(np.pi * updates / total),
+    }[knobs.learning_rate_schedule]
+    if knobs.learning_rate_schedule != "constant" and updates > total:
+        left = 0.0
+    lowest = knobs.learning_rate_final * rate
+    return float(lowest + (rate - lowest) * left)
 
 
 class NumpyTD3:
@@ -89,17 +156,30 @@ class NumpyTD3:
 
         def read(name: str) -> Network:
             keys = [k for k in weights if k.startswith(f"{name}.") and k.endswith(".weight")]
-            biases = [k.removesuffix("weight") + "bias" for k in keys]
-            pairs = zip(keys, biases)
-            return [Layer(*(np.array(weights[k], np.float64) for k in pair)) for pair in pairs]
+            network: Network = []
+            for key in keys:
+                pair = key, key.removesuffix("weight") + "bias"
+                weight, bias = (np.array(weights[k], np.float64) for k in pair)
+                if weight.ndim == 1:
+                    network.append(LayerNorm(weight, bias))
+                    continue
+                if network:
+                    network.append(Activation(knobs.activation))
+                network.append(Linear(weight, bias))
+            return network
 
         self.actor, self.actor_target = read("actor.layers"), read("actor_target.layers")
         self.twins = [read("critic.twin1"), read("critic.twin2")]
         self.twin_targets = [read("critic_target.twin1"), read("critic_target.twin2")]
-        self.actor_adam = Adam(self.actor, knobs.learning_rate)
-        # Adam treats every parameter alone: one per twin is the same as one for both.
-        self.twin_adams = [Adam(twin, knobs.learning_rate) for twin in self.twins]
+        self.actor_adam, self.critic_adam = Adam(self.actor), Adam(*self.twins)
         self.updates = 0
+
+    def critic_loss(self, error: Array) -> tuple[Array, Array]:
+        """The loss of each row, and its derivative by the value."""
+        if self.knobs.sampling == "uniform":
+            return error**2, 2 * error
+        near = np.abs(error) < 1
+        return np.where(near, error**2 / 2, np.abs(error) - 1 / 2), np.clip(error, -1, 1)
 
     def act(self, network: Network, state: Array) -> tuple[Array, list[Array], Array]:
         """The action, and what `backward` needs: the layers' inputs, and the tanh."""
@@ -116,6 +196,10 @@ class NumpyTD3:
         """One training iteration; `noise` is standard normal, one per row and dimension."""
         state, next_state, action, reward, done, steps = batch
         rows, state_dim = state.shape
+        actor_rate, critic_rate = (
+            rate_at(self.knobs, own, self.updates)
+            for own in (self.knobs.actor_learning_rate, self.knobs.critic_learning_rate)
+        )
         self.updates += 1
 
         # The target: clipped double Q-learning with a smoothed action.
@@ -130,14 +214,18 @@ class NumpyTD3:
         target = reward[:, None] + discount * (1 - done[:, None]) * pessimistic
 
         # Each twin: loss = sum of (Q - target)^2 / rows, so d loss / d Q = 2 (Q - target) / rows.
+        # With LAP's rows, Huber's loss: half of the square up to 1, and linear from there.
         measured = {"critic_loss": 0.0}
-        for number, (twin, adam) in enumerate(zip(self.twins, self.twin_adams)):
+        critic_gradients: list[Array] = []
+        for number, twin in enumerate(self.twins):
             Q, inputs = self.judge(twin, state, action)
-            measured["critic_loss"] += float(np.mean((Q - target) ** 2))
+            loss, derivative = self.critic_loss(Q - target)
+            measured["critic_loss"] += float(np.mean(loss))
             if number == 0:
                 measured["mean_Q"] = float(np.mean(Q))
-            gradients, _ = backward(twin, inputs, 2 * (Q - target) / rows)
-            adam.descend(gradients)
+            gradients, _ = backward(twin, inputs, derivative / rows)
+            critic_gradients += arrays(gradients)
+        self.critic_adam.descend(critic_gradients, critic_rate, self.knobs)
 
         if self.updates % self.knobs.policy_freq != 0:
             return measured
@@ -151,34 +239,37 @@ class NumpyTD3:
         gradient = gradient[:, state_dim:] / self.half_range  # normalised -> action, in its units
         gradient = gradient * self.half_range * (1 - squashed**2)  # action -> before the tanh
         gradients, _ = backward(self.actor, actor_inputs, gradient)
-        self.actor_adam.descend(gradients)
+        self.actor_adam.descend(arrays(gradients), actor_rate, self.knobs)
 
         targets = [self.actor_target, *self.twin_targets]
         for target_network, network in zip(targets, [self.actor, *self.twins]):
-            for target_layer, layer in zip(target_network, network):
-                for old, new in zip(target_layer, layer):
-                    old[...] = self.knobs.tau * new + (1 - self.knobs.tau) * old
+            for old, new in zip(arrays(target_network), arrays(network)):
+                old[...] = self.knobs.tau * new + (1 - self.knobs.tau) * old
         return measured
 
     def state_dict(self) -> dict[str, Array]:
         """Everything, under the names of T3D's own `state_dict` (the random streams aside)."""
         state: dict[str, Any] = {"updates": self.updates}
 
-        def write(prefix: str, network: Network, suffix: str = "") -> None:
-            for number, layer in enumerate(network):
-                for name, value in layer._asdict().items():
-                    # The ReLUs between the layers are numbered too.
-                    state[f"{prefix}.{2 * number}.{name}{suffix}"] = value
+        def names(prefix: str, network: Network) -> list[str]:
+            """The names of `arrays(network)`; layers without parameters are numbered, too."""
+            return [
+                f"{prefix}.{number}.{field}"
+                for number, layer in enumerate(network)
+                if not isinstance(layer, Activation)
+                for field in ("weight", "bias")
+            ]
 
-        write("actor.layers", self.actor)
-        write("actor_target.layers", self.actor_target)
-        for number in (0, 1):
-            write(f"critic.twin{number + 1}", self.twins[number])
-            write(f"critic_target.twin{number + 1}", self.twin_targets[number])
-        names = ["actor_optimizer.layers", "critic_optimizer.twin1", "critic_optimizer.twin2"]
-        for name, adam in zip(names, [self.actor_adam, *self.twin_adams]):
-            steps = [Layer(*(np.array(adam.step) for _ in layer)) for layer in adam.network]
-            write(name, steps, ".step")
-            write(name, adam.mean, ".exp_avg")
-            write(name, adam.square, ".exp_avg_sq")
+        targets = [self.actor_target, *self.twin_targets]
+        parts = zip([self.actor, *self.twins], targets, ("layers", "twin1", "twin2"))
+        of_optimizer: dict[str, list[str]] = {"actor": [], "critic": []}
+        for network, target, part in parts:
+            owner = "actor" if part == "layers" else "critic"
+            state |= zip(names(f"{owner}.{part}", network), arrays(network))
+            state |= zip(names(f"{owner}_target.{part}", target), arrays(target))
+            of_optimizer[owner] += names(f"{owner}_optimizer.{part}", network)
+        for owner, adam in (("actor", self.actor_adam), ("critic", self.critic_adam)):
+            for name, mean, square in zip(of_optimizer[owner], adam.mean, adam.square):
+                state |= {f"{name}.step": adam.step}
+                state |= {f"{name}.exp_avg": mean, f"{name}.exp_avg_sq": square}
         return {key: np.array(value, np.float64) for key, value in state.items()}

@@ -21,7 +21,7 @@ from t3d.run.records import Record
 from t3d.run.session import about, open_run, train_to_end
 from t3d.run.watchers import Watcher
 
-CLOCKED = ("seconds", "steps_per_second")
+CLOCKED = ("seconds", "steps_per_second", "late_steps", "late_ms")
 TESTS = Path(__file__).parents[1]
 
 # EnvPool is an extra of half a gigabyte, and not for every platform.

@@ -50,6 +50,23 @@ def test_a_memory_of_another_type_is_refused() -> None:
         image_agent().train(ReplayBuffer(10, LAYOUT.size, 1), 1)
 
 
+@pytest.mark.parametrize("kind", [T3D, FusedT3D])
+def test_updates_that_look_like_a_batch_size_are_named_once(
+    kind: type[T3D], capsys: pytest.CaptureFixture[str]
+) -> None:
+    agent, memory = kind(3, LOW, HIGH, small_config(batch_size=4)), agent_memory()
+    agent.train(memory, 4)
+    agent.train(memory, 4)
+    assert agent.updates == 8
+    what = "train(replay_buffer, 4) does 4 updates; the size of a batch is config.batch_size, 4"
+    assert (
+        capsys.readouterr().err == f"t3d: note: {what}; for one update, train(replay_buffer, 1)\n"
+    )
+    kind(3, LOW, HIGH, small_config(batch_size=4)).train(memory, 3)
+    kind(3, LOW, HIGH, small_config(batch_size=1)).train(memory, 1)
+    assert capsys.readouterr().err == ""
+
+
 class Own(T3D):
     """A subclass that says nothing of itself."""
 

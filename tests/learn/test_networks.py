@@ -63,6 +63,60 @@ def test_the_hidden_layers_are_those_of_the_config(hidden: tuple[int, ...]) -> N
         assert linear_shapes(both.twin1) == linear_shapes(both.twin2) == expected["twin"]
 
 
+def test_actor_and_critic_may_have_hidden_layers_of_their_own() -> None:
+    built = agent(actor_hidden=(5,), critic_hidden=(6, 7))
+    assert linear_shapes(built.actor_target.layers) == [(5, 4), (3, 5)]
+    assert linear_shapes(built.critic.twin2) == [(6, 7), (7, 6), (1, 7)]
+    one = agent(critic_hidden=(6,))
+    assert linear_shapes(one.actor.layers) == linear_shapes(agent().actor.layers)
+    assert linear_shapes(one.critic_target.twin1) == [(6, 7), (1, 6)]
+
+
+@pytest.mark.parametrize(
+    ("knobs", "actor", "critic"),
+    [
+        ({"activation": "elu"}, "Linear ELU Linear ELU Linear", None),
+        ({"activation": "tanh"}, "Linear Tanh Linear Tanh Linear", None),
+        (
+            {"layer_norm": "critic"},
+            "Linear ReLU Linear ReLU Linear",
+            "Linear LayerNorm ReLU Linear LayerNorm ReLU Linear",
+        ),
+        (
+            {"layer_norm": "both", "activation": "elu"},
+            "Linear LayerNorm ELU Linear LayerNorm ELU Linear",
+            None,
+        ),
+        (
+            {"body": "layer_norm", "activation": "tanh"},
+            "Linear LayerNorm Tanh Linear LayerNorm Tanh Linear",
+            None,
+        ),
+    ],
+)
+def test_the_knobs_decide_what_stands_between_the_layers(
+    knobs: dict[str, Any], actor: str, critic: str | None
+) -> None:
+    built = agent(**knobs)
+    networks = built.actor.layers, built.critic.twin1, built.critic_target.twin2
+    for network, expected in zip(networks, (actor, critic or actor, critic or actor)):
+        assert " ".join(type(module).__name__ for module in network.children()) == expected
+
+
+def test_the_knob_layer_norm_is_the_body_of_that_name() -> None:
+    one, other = agent(body="layer_norm"), agent(layer_norm="both")
+    for mine, theirs in zip(one.networks.values(), other.networks.values()):
+        assert same(mine, theirs)
+
+
+@pytest.mark.parametrize(("knob", "value"), [("activation", "elu"), ("layer_norm", "critic")])
+def test_an_own_body_makes_its_layers_itself(knob: str, value: str) -> None:
+    message = rf"^{knob} is {value}, but the body .*:wide makes its layers itself; leave {knob} at"
+    knobs: dict[str, Any] = {"body": f"{__name__}:wide", knob: value}
+    with pytest.raises(BadInput, match=message):
+        agent(**knobs)
+
+
 def by_hand(body: nn.Module, inputs: np.ndarray[Any, Any], norm: bool) -> np.ndarray[Any, Any]:
     """Linear layers with ReLU between, in NumPy; optionally with LayerNorm before each ReLU."""
     weights = [value.detach().double().numpy() for value in body.state_dict().values()]

@@ -257,6 +257,13 @@ def test_one_more_network_is_saved_and_loaded_without_further_code(
         T3D.load(tmp_path / "agent.safetensors")
 
 
+def test_a_folder_is_refused_with_the_file_to_name(tmp_path: Path) -> None:
+    agent = T3D(3, LOW, HIGH, config())
+    for load in (agent.load, T3D.load):
+        with pytest.raises(BadInput, match=r"is a folder; name a file, of a run .*/best.safet"):
+            load(tmp_path)
+
+
 class Log(Uniform):
     """Remembers every TD error: its state grows."""
 

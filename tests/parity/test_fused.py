@@ -6,6 +6,7 @@ import itertools
 import math
 import pickle
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -24,6 +25,8 @@ from helpers.training import (
     assert_same_training,
 )
 from t3d import T3D, FusedT3D, ReplayBuffer, T3DError
+from t3d.base.numbers import Array
+from t3d.learn.fused.plan import Scratch, new_scratch
 
 # How far apart two tensors may be, as a share of the reference's norm.
 FLOAT64 = 1e-8
@@ -68,10 +71,41 @@ def test_sizes_of_real_tasks_agree(case: Case) -> None:
     train_both(case, torch.float32, FLOAT32, updates=4)
 
 
+class Fenced:
+    """Room to compute in for the engine, with a fence around each array."""
+
+    WIDTH, MARK = 4096, 12345.0  # numbers on each side
+
+    def __init__(self) -> None:
+        self.arrays: list[Array] = []
+
+    def __call__(self, *sizes: Any) -> Scratch:
+        return Scratch(*(self.fence(array) for array in new_scratch(*sizes)))
+
+    def fence(self, inside: Array) -> Array:
+        """Zeros of the same shape, between two fences."""
+        array = np.full(inside.size + 2 * self.WIDTH, self.MARK, inside.dtype)
+        self.arrays.append(array)
+        fenced: Array = array[self.WIDTH : -self.WIDTH].reshape(inside.shape)
+        fenced[...] = 0
+        return fenced
+
+    def is_whole(self) -> bool:
+        """Whether nothing was written on a fence."""
+        ends = slice(None, self.WIDTH), slice(-self.WIDTH, None)
+        return all((array[end] == self.MARK).all() for array in self.arrays for end in ends)
+
+
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(case=any_case(largest=40), updates=st.integers(1, 12))
-def test_any_sizes_and_knobs_agree(case: Case, updates: int) -> None:
-    train_both(case, torch.float64, FLOAT64, updates)
+def test_any_sizes_and_knobs_agree_and_nothing_is_written_elsewhere(
+    case: Case, updates: int
+) -> None:
+    fenced = Fenced()
+    with mock.patch("t3d.learn.fused.agent.new_scratch", fenced):
+        train_both(case, torch.float64, FLOAT64, updates)
+    assert fenced.arrays
+    assert fenced.is_whole()
 
 
 def test_td_errors_agree() -> None:

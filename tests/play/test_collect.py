@@ -39,7 +39,7 @@ def test_a_termination_is_stored_and_the_episode_reported() -> None:
     memory = ReplayBuffer(100, 4, 3)
     episodes = [collector.step(lambda s: s[:, :3], memory) for _ in range(6)]
     assert [len(ended) for ended in episodes] == [0, 0, 2, 0, 0, 2]
-    assert episodes[5][1] == (1, 1, 3, 4.5)  # environment, number, length, return
+    assert episodes[5][1][:4] == (1, 1, 3, 4.5)  # environment, number, length, return
     # Over at its own time limit: terminated counts.
     assert memory.done[:12].tolist() == [0, 0, 0, 0, 1, 1] * 2
 

@@ -168,7 +168,6 @@ UINT8 = np.uint8
             "has an image of 20 x 48; expected at least 32; enlarge with --image-size 32",
         ),
         (BOX(0, 255, (48, 48, 4), UINT8), {"grey": True}, "an image of 4 channels; grey needs 3"),
-        (BOX(0, 1, (5,)), {"frame_stack": 3}, "has no image, which frame_stack is for"),
         (BOX(0, 1, (5,)), {"grey": True}, "has no image, which grey is for; leave it out, or"),
         (BOX(0, 1, (5,)), {"image_size": 48}, "has no image, which image_size is for"),
         (BOX(0, 1, (5, 2)), {}, "has observations of shape (5, 2); flatten them"),

@@ -45,6 +45,19 @@ def test_chunks_are_numbered_in_the_order_of_their_steps() -> None:
     assert second.episode.tolist() == [1, 1]
 
 
+def test_collectors_play_with_arguments_wrappers_and_histories() -> None:
+    knobs: dict[str, Any] = {"env_kwargs": {"mass": 2}}
+    wrap = ("helpers.own_wrappers:Scale", "factor=0", "plus=3")
+    one = actor("helpers.own_wrappers:Robot", wrap=wrap, action_history=1, staleness=0, **knobs)
+    one.begin(0, NEW)
+    agent = T3D(5, [-1, -1], [1, 1], Config(hidden=(8,)))
+    chunk = one.play(Request(generation=0, policy=1, at=0, length=3), agent.weights())
+    assert chunk is not None
+    assert (chunk.state[..., 2] == 2).all()
+    assert np.array_equal(chunk.state[1, :, 3:], chunk.action[0])
+    assert (chunk.reward == 3).all()
+
+
 def test_a_request_for_another_generation_is_not_played() -> None:
     one = actor()
     assert one.play(Request(0, 1, 0, 3), weights()) is None  # it has not begun

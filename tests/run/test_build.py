@@ -50,6 +50,10 @@ def test_a_memory_that_does_not_fit_is_refused_with_the_largest_that_does(
     [
         ({"batch_size": 10**7}, "a batch of 10,000,000 would take .* use --batch-size 7.* or less"),
         ({"hidden": (65_536, 65_536)}, "networks of hidden .* would take 2.* use a smaller"),
+        (
+            {"critic_hidden": (65_536, 65_536)},
+            r"networks of hidden \(256, 256\) and \(65536, 65536\) would take 1",
+        ),
     ],
 )
 @pytest.mark.parametrize("engine", ["fused", "reference"])

@@ -56,6 +56,18 @@ def test_an_edited_config_is_refused_and_the_message_says_how_to_change_it(
     assert message in capsys.readouterr().out
 
 
+def test_what_was_empty_is_none(
+    tmp_path: Path, stopped: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = shutil.copytree(stopped, tmp_path / "run")
+    edit(run, wrap=["my:Wrapper"], env_kwargs={"g": 5})
+    assert main(["resume", str(run), "--trust"]) == 2
+    assert "env_kwargs was none at step 30, is " in capsys.readouterr().err
+    edit(run, env_kwargs={})
+    assert main(["resume", str(run), "--trust"]) == 2
+    assert "wrap was none at step 30, is my:Wrapper;" in capsys.readouterr().err
+
+
 def test_what_a_run_keeps_cannot_change(
     tmp_path: Path, stopped: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -74,7 +86,7 @@ def test_what_a_run_keeps_cannot_change(
     ):
         t3d.resume(run, quiet=True, hidden=4)
     with pytest.raises(t3d.BadInput, match="unknown knob 'lerning_rate'; did you mean"):
-        t3d.resume(run, quiet=True, lerning_rate=4)
+        t3d.resume(run, quiet=True, lerning_rate=4)  # type: ignore[call-arg]
 
 
 def test_a_knob_that_is_changed_on_purpose_changes_the_run_from_there_on(
@@ -143,6 +155,33 @@ def test_an_extended_run_says_what_it_has_at_its_old_end(
     assert same is (extra is None)
 
 
+FALLING: dict[str, Any] = {"learning_rate_schedule": "linear", "learning_rate": 0.01}
+
+
+def test_another_end_of_a_schedule_is_recorded_also_before_the_old_one(tmp_path: Path) -> None:
+    class Stops(t3d.Watcher):
+        def on_step(self, step: int) -> str | None:
+            return "enough" if step == 30 else None
+
+    run = tmp_path / "run"
+    t3d.train(run=run, quiet=True, watchers=[Stops()], **(TINY | FALLING))
+    (note,) = resumed(run, steps=90)
+    what = "steps was 60, is 90: a run of so many has other learning rates up to here"
+    assert note.startswith(what)
+    assert t3d.inspect(run)["not_bit_exact"] == [f"at step 30 {what}"]
+    (change,) = RunFolder(run).records(KnobChange)
+    assert (change.step, change.knob, change.text) == (30, "steps", what)
+    resumed(run, steps=100)  # each new end is recorded
+    assert len(t3d.inspect(run)["not_bit_exact"]) == 2
+
+
+def test_before_the_first_update_a_schedule_may_have_another_end(tmp_path: Path) -> None:
+    knobs = FALLING | {"random_steps": 30, "eval_every": 30}
+    run = trained(tmp_path / "run", steps=30, **knobs)
+    assert resumed(run, steps=60) == []
+    assert same_bits(run, trained(tmp_path / "long", steps=60, **knobs))
+
+
 def test_a_run_that_is_to_end_where_it_is_already_is_another(tmp_path: Path) -> None:
     class Stops(t3d.Watcher):
         def on_step(self, step: int) -> str | None:
@@ -152,6 +191,26 @@ def test_a_run_that_is_to_end_where_it_is_already_is_another(tmp_path: Path) -> 
     resumed(tmp_path / "run", steps=45)
     (message,) = t3d.inspect(tmp_path / "run")["not_bit_exact"]
     assert message == "at step 45 steps was 60, is 45: it has played as many already"
+
+
+def test_the_environment_of_evaluations_is_tried_too(tmp_path: Path) -> None:
+    run, calm = tmp_path / "run", "helpers.broken_envs:Calm"
+    with_state = "helpers.broken_envs:RemembersInReward"
+    t3d.train(calm, eval_env=with_state, run=run, quiet=True, **TINY)
+    assert RunFolder(run).config().remake_envs
+    t3d.train(
+        calm, eval_env="helpers.broken_envs:Lottery", run=tmp_path / "other", quiet=True, **TINY
+    )
+    assert not t3d.inspect(tmp_path / "other")["bit_exact"]
+
+
+def test_an_environment_that_fails_to_close_is_remade_all_the_same(tmp_path: Path) -> None:
+    class Stays(broken_envs.Calm):
+        def close(self) -> None:
+            raise RuntimeError("already closed")
+
+    t3d.train(Stays, run=tmp_path / "run", quiet=True, remake_envs=True, **TINY)
+    assert t3d.inspect(tmp_path / "run")["finished"]
 
 
 def test_a_run_remakes_environments_that_carry_state_over_and_says_so(

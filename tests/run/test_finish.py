@@ -1,3 +1,4 @@
+import shutil
 from pathlib import Path
 
 import pytest
@@ -62,10 +63,11 @@ def test_a_score_that_cannot_be_written_is_a_problem(
     assert finished.problems == {"score": "score.json cannot be written: No space left on device"}
 
 
-def test_a_run_without_an_evaluation_has_no_score(tmp_path: Path) -> None:
+def test_a_run_without_an_agent_has_no_score(tmp_path: Path) -> None:
     run = trained(tmp_path / "run")
     (run / "best.safetensors").unlink()
-    assert finish(RunFolder(run)) == Finished(None, {}, {"score": "no evaluation yet"})
+    shutil.rmtree(run / "checkpoints")
+    assert finish(RunFolder(run)) == Finished(None, {}, {"score": "no agent yet"})
 
 
 def test_a_run_on_a_callable_that_cannot_be_imported_is_scored_on_that(tmp_path: Path) -> None:

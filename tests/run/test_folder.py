@@ -53,6 +53,21 @@ def test_an_existing_folder_is_refused_and_not_touched(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"]
 
 
+def test_a_folder_that_another_run_takes_at_the_last_moment_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename = os.rename
+
+    def too_late(draft: Path, path: Path) -> None:
+        (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+        rename(draft, path)
+
+    monkeypatch.setattr(os, "rename", too_late)
+    with pytest.raises(t3d.BadInput, match=r"run folder .* exists; choose another with --run"):
+        RunFolder(tmp_path / "run").create(t3d.Config(), {})
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
 def test_an_existing_run_is_not_resumed_by_train(tmp_path: Path) -> None:
     run = trained(tmp_path / "run", steps=30)
     before = t3d.inspect(run)

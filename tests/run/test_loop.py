@@ -222,7 +222,7 @@ def drops_out(sizes: tuple[int, ...], stream: np.random.Generator, dtype: torch.
 
 def test_a_run_that_draws_from_pytorchs_global_random_state_says_so(tmp_path: Path) -> None:
     run = trained(tmp_path / "run", body=body_name(drops_out), steps=30)
-    said = t3d.inspect(run)["not_bit_exact"]
-    assert said == ["PyTorch's global random numbers were used, which no checkpoint holds"]
+    reasons = t3d.inspect(run)["not_bit_exact"]
+    assert reasons == ["PyTorch's global random numbers were used, which no checkpoint holds"]
     resumed(run, steps=40)
-    assert t3d.inspect(run)["not_bit_exact"] == said
+    assert t3d.inspect(run)["not_bit_exact"] == reasons

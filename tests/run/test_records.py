@@ -13,15 +13,20 @@ from t3d.run.records import KINDS, MetricsFile, Record, of_kind, record_of
 GOLDEN = Path(__file__).parent / "golden"
 NOW = {"step": 40, "seconds": 1.5}
 LINES: list[dict[str, Any]] = [
-    {"kind": "episode", "env": 1, "episode": 2, "length": 15, "return": -9.5},
+    {
+        **{"kind": "episode", "env": 1, "episode": 2, "length": 15, "return": -9.5},
+        **{"success": 1, "info": {"cost": 0.5}},
+    },
     {
         **{"kind": "train", "updates": 20, "memory": 40, "critic_loss": 0.5, "my_own": None},
         **{"exploration": 0.1, "saturation": 0.0, "steps_per_second": 20.0},
+        **{"success_rate": 0.25},
     },
     {
         **{"kind": "evaluation", "mean": -9.0, "std": 1.0, "estimated_Q": -1.0, "true_Q": -2.0},
         **{"cut_off": 0.8, "best_mean": -9.0, "best_step": 40},
         **{"returns": [-8.0, -10.0], "lengths": [15, 15]},
+        **{"success": 0.5, "info": {"cost": 0.5, "steps": 3.0}},
     },
     {"kind": "warning", "name": "saturated", "text": "lower --learning-rate"},
     {"kind": "restart", "env": 0, "episode": 3, "why": "was killed"},
@@ -57,6 +62,14 @@ def test_the_fields_have_names() -> None:
     assert training.measures == {"critic_loss": 0.5, "my_own": None}
 
 
+def test_a_name_in_a_strangers_info_is_made_safe_to_print() -> None:
+    info = {"\x1b[2Jclear": 1, "x" * 5000: 2, "a\nb": 3}
+    record = record_of({"kind": "episode", "step": 1, "return": 0, "info": info})
+    assert isinstance(record, t3d.Episode)
+    assert record.info == {r"\x1b[2Jclear": 1, "x" * 64: 2, r"a\nb": 3}
+    assert record_of(record.to_json()) == record
+
+
 def test_the_records_of_a_folder_are_its_lines(tmp_path: Path) -> None:
     for run in (GOLDEN, trained(tmp_path / "run")):  # an earlier version wrote fewer numbers
         folder = RunFolder(run)
@@ -67,7 +80,8 @@ def test_a_run_writes_every_field(tmp_path: Path) -> None:
     run = RunFolder(trained(tmp_path / "run"))
     for line in run.metrics():
         names = {field.name.removesuffix("_") for field in fields(KINDS[line["kind"]])}
-        missing = names - line.keys() - {"measures"}
+        # Pendulum's info is empty.
+        missing = names - line.keys() - {"measures", "info", "success", "success_rate"}
         # A saturation is measured once there are updates.
         assert missing <= {"saturation"} if line["kind"] == "train" else not missing
 
@@ -91,6 +105,14 @@ def test_the_records_of_one_kind_are_read_alone(tmp_path: Path) -> None:
         ({"returns": 3}, "its returns is 3; expected finite numbers"),
         ({"returns": [1, "x"]}, r"its returns is \[1, 'x'\]; expected finite numbers"),
         ({"std": 1e999}, ""),
+        ({"success": 1.5}, "its success is 1.5; expected a number from 0 to 1"),
+        ({"success": -0.5}, "its success is -0.5; expected a number from 0 to 1"),
+        ({"success": "all"}, "its success is 'all'; expected a number from 0 to 1"),
+        ({"info": [1]}, r"its info is \[1\]; expected up to 32 finite numbers by name"),
+        ({"info": {"x": "y"}}, "its info is {'x': 'y'}; expected up to 32 finite numbers by name"),
+        ({"info": {"x": True}}, "its info is {'x': True}; expected up to 32 finite .*"),
+        ({"info": {"x": 1e101}}, r"its info is {'x': 1e\+101}; expected up to 32 finite .*"),
+        ({"info": {str(i): i for i in range(33)}}, "expected up to 32 finite numbers by name"),
         ({"step": None}, ""),
         ({"kind": None}, ""),
         ({"kind": "warning", "text": 3}, "its text is 3; expected a text"),

@@ -31,6 +31,11 @@ from t3d.run.loop import Run
         {"overlap": True},
         {"overlap": True, "num_envs": 3, "env_backend": "processes"},
         {"engine": "reference"},
+        {
+            **{"env_kwargs": {"reset_noise_scale": 0.1}, "eval_env_kwargs": {"frame_skip": 2}},
+            **{"wrap": ("helpers.own_wrappers:Scale", "factor=0.1"), "n_step": 3, "num_envs": 2},
+            **{"frame_stack": 3, "action_history": 2},
+        },
         {"updates_per_step": 0.3, "capacity": 25},
         {
             **{"env": "BipedalWalker-v3", "remake_envs": True, "max_episode_steps": 0},

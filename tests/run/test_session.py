@@ -35,7 +35,7 @@ class Sends(Watcher):
 def test_a_run_is_started_where_there_is_none_and_else_resumed(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     with closing(open_run(maker(steps=30), folder, about("default", "make it so"))) as run:
-        assert train_to_end(run) == Outcome(folder, signal=None, stopped_by=None)
+        assert train_to_end(run) == Outcome(folder, None, None, run.watchers)
     assert folder.about()["command"] == "make it so"
     folder.write_score({"mean": 1.0, "std": 0.0, "episodes": 10, "step": 30})
     with closing(open_run(maker(engine="fused"), folder, about={})) as run:
@@ -51,7 +51,7 @@ def test_the_outcome_names_the_signal_that_stopped_a_run(tmp_path: Path) -> None
     run = open_run(maker(), RunFolder(tmp_path / "run"), {})
     with closing(run), StopSignal().caught() as stop:
         outcome = train_to_end(run, [Sends(25, signal.SIGTERM)], stop)
-    assert outcome == Outcome(run.folder, signal.SIGTERM, None)
+    assert outcome == Outcome(run.folder, signal.SIGTERM, None, run.watchers)
     assert t3d.inspect(run.folder.path)["step"] == 25
 
 
@@ -64,7 +64,7 @@ def test_a_signal_after_the_last_evaluation_is_too_late(tmp_path: Path) -> None:
     run = open_run(maker(), RunFolder(tmp_path / "run"), {})
     with closing(run), StopSignal().caught() as stop:
         outcome = train_to_end(run, [SendsAtEnd()], stop)
-    assert outcome == Outcome(run.folder, None, None)
+    assert outcome == Outcome(run.folder, None, None, run.watchers)
     assert t3d.inspect(run.folder.path)["finished"]
 
 

@@ -3,6 +3,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -89,9 +90,9 @@ def test_outside_of_a_run_a_signal_interrupts_with_its_exit_code(number: int) ->
             send(number)
         assert isinstance(interrupt.value, Ended) == (number != signal.SIGINT)
         assert exit_code(interrupt.value) == 128 + number
-        with StopSignal().caught() as stop:  # a run catches what would interrupt
-            send(number)
-            assert stop.number == number
+    with raised(), StopSignal().caught() as stop:  # a run catches what would interrupt
+        send(number)
+        assert stop.number == number
 
 
 def test_outside_of_the_main_thread_nothing_is_caught() -> None:
@@ -148,3 +149,37 @@ def test_a_process_is_started_deaf_and_the_starter_hears_again() -> None:
     blocked = [int(number) for number in child.stdout.split()]
     assert blocked == sorted({*STOP_SIGNALS, *before})
     assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_what_an_environment_forks_hears_signals_as_usual_and_stops_no_run(number: int) -> None:
+    with StopSignal().caught() as stop:
+        ready, begun = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                os.write(begun, b"x")
+                time.sleep(60)
+            except KeyboardInterrupt:
+                os._exit(77)
+            os._exit(0)
+        os.read(ready, 1)
+        os.kill(child, number)
+        ended = os.waitpid(child, 0)[1]
+        assert not stop()
+    for end in (ready, begun):
+        os.close(end)
+    expected = (False, 77) if number == signal.SIGINT else (True, signal.SIGTERM)
+    how = os.WIFSIGNALED(ended), os.WTERMSIG(ended) or os.WEXITSTATUS(ended)
+    assert how == expected
+
+
+def test_outside_of_a_run_a_second_signal_ends_code_that_catches_the_first() -> None:
+    with raised():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            with pytest.raises(Ended):
+                send(number)
+        signals.set_handlers_again()
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN  # systems repeat it

@@ -1,7 +1,10 @@
+import json
 import os
 import pty
+import select
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,6 +51,48 @@ def test_without_a_terminal_the_code_of_a_stranger_is_refused_and_named(
     assert not Path("mark").exists()
 
 
+def test_an_agents_file_of_a_stranger_is_refused_as_the_folder_is(
+    stranger: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = stranger.parent / "agent.safetensors"
+    t3d.T3D(3, [-2.0], [2.0], t3d.Config(env="strange:make", hidden=(4,))).save(file)
+    assert main(["eval", str(file), "--episodes", "1"]) == 2
+    expected = f"{file} names the environment strange:make, which runs "
+    assert expected in capsys.readouterr().err
+    assert main(["eval", str(file), "--episodes", "1", "--env", "Pendulum-v1"]) == 0
+    assert not Path("mark").exists()
+    assert main(["eval", str(file), "--episodes", "1", "--trust"]) == 0
+    assert Path("mark").exists()
+
+
+@pytest.mark.parametrize(
+    ("knob", "value", "role"),
+    [
+        ("wrap", ["strange:Wrapper", "factor=2"], "wrapper strange:Wrapper"),
+        ("eval_env", "strange:make", "environment strange:make"),
+        ("env_kwargs", {"env_id": ["strange:make"]}, "argument strange:make"),
+        ("eval_env_kwargs", {"env_id": "strange:make"}, "argument strange:make"),
+        ("wrap", ["t3d.run:x", "of=strange:make"], "wrapper t3d.run:x"),
+    ],
+)
+def test_the_wrappers_variants_and_arguments_of_a_stranger_are_refused_and_named(
+    stranger: Path, capsys: pytest.CaptureFixture[str], knob: str, value: Any, role: str
+) -> None:
+    path = stranger / "config.json"
+    config = json.loads(path.read_text()) | {"env": "Pendulum-v1", knob: value}
+    path.write_text(json.dumps(config))
+    for command in ("eval", "record", "resume"):
+        assert main([command, str(stranger)]) == 2
+        assert f"{stranger} names the {role}, which runs " in capsys.readouterr().err
+    with pytest.raises(t3d.BadInput, match=f"names the {role}, which runs "):
+        t3d.evaluate(stranger)
+    if not knob.startswith("eval"):
+        with pytest.raises(t3d.BadInput, match=f"names the {role}, which runs "):
+            t3d.make_env(stranger)
+    assert t3d.load(stranger, which="last").config.env == "Pendulum-v1"
+    assert not Path("mark").exists()
+
+
 def test_what_is_trusted_once_is_not_asked_for_again(stranger: Path) -> None:
     assert main(["eval", str(stranger), "--episodes", "1", "--trust"]) == 0
     assert Path("mark").exists()
@@ -79,9 +124,12 @@ def test_on_a_terminal_the_user_is_asked(
         os.write(keyboard, answer)
         assert main(["eval", str(stranger), "--episodes", "1"]) == code
         stderr.flush()
-        shown = os.read(keyboard, 10_000).decode()
+        question = f"which runs {stranger.parent / 'strange.py'}. Do you trust it? [y/N]"
+        shown = ""  # a read returns what is there: it may be the echo of the answer alone
+        while question not in shown and select.select([keyboard], [], [], 10)[0]:
+            shown += os.read(keyboard, 10_000).decode()
     os.close(keyboard)
-    assert f"which runs {stranger.parent / 'strange.py'}. Do you trust it? [y/N]" in shown
+    assert question in shown
     assert Path("mark").exists() == (code == 0)
 
 

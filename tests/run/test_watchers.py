@@ -1,3 +1,4 @@
+import signal
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -9,12 +10,13 @@ import t3d
 from helpers.runs import TINY, Recorder, metrics_without_time, resumed, same_bits, trained
 from t3d.base.extras import how_to_install
 from t3d.play.envs import EnvMaker
-from t3d.run import watchers
+from t3d.run import tracking, watchers
 from t3d.run.folder import RunFolder
 from t3d.run.loop import Run
 from t3d.run.records import Record, Stop
 from t3d.run.tensorboard import TensorBoard
-from t3d.run.watchers import WATCHERS, Watcher
+from t3d.run.tracking import WATCHERS
+from t3d.run.watchers import Watcher
 
 
 def start(path: Path | None = None, **knobs: Any) -> Run:
@@ -169,6 +171,29 @@ def test_a_watcher_that_raises_is_named_after_the_run_was_saved(
     assert same_bits(trained(tmp_path / "uninterrupted"), tmp_path / "run")
 
 
+@pytest.mark.parametrize("method", ["on_start", "on_step", "on_record", "on_end", "state_dict"])
+def test_a_watcher_that_ends_the_program_ends_the_run_saved(tmp_path: Path, method: str) -> None:
+    def leave(*_: Any) -> None:
+        raise SystemExit(3)
+
+    watcher = Watcher()
+    setattr(watcher, method, leave)
+    with pytest.raises(
+        t3d.BrokenWatcher, match=rf"watcher Watcher, {method}\(\) raised SystemExit"
+    ):
+        train_with([watcher], tmp_path / "run")
+    assert t3d.inspect(tmp_path / "run")["step"] is not None
+
+
+def test_ctrl_c_in_a_watcher_is_not_the_watchers_error(tmp_path: Path) -> None:
+    class Interrupted(Watcher):
+        def on_step(self, step: int) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train_with([Interrupted()], tmp_path / "run")
+
+
 def line_of(text: str) -> int:
     lines = Path(__file__).read_text().splitlines()
     return next(number for number, line in enumerate(lines, 1) if line.strip() == text)
@@ -220,10 +245,16 @@ def test_an_optional_watcher_that_raises_is_a_line_and_the_run_continues(
     assert ("evaluation", 60) in diary.calls
 
 
+class Misspelt(Watcher):
+    def on_recrod(self, record: Record) -> None:
+        pass
+
+
 NO_WATCHERS: dict[str, tuple[Any, str]] = {
     "a class": ([Diary], r"a watcher is the class Diary; expected .*: create one: Diary\(\)"),
     "a function": ([print], r"a watcher is a builtin_function_or_method; expected an object of"),
     "none": (None, "watchers is a NoneType; expected a list of watchers"),
+    "misspelt": ([Misspelt()], "watcher Misspelt has on_recrod, .*; did you mean 'on_record'"),
     "one": (Diary(), "watchers is a Diary; expected a list of watchers"),
 }
 
@@ -264,16 +295,15 @@ def test_an_agent_that_diverged_is_not_blamed_on_the_watcher_that_uses_it() -> N
 def test_names_choose_watchers_and_a_missing_package_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert list(WATCHERS) == ["tensorboard"]
-    (tensorboard,), missing = watchers.chosen()
+    assert list(WATCHERS) == ["tensorboard", "wandb", "trackio", "mlflow"]
+    (tensorboard,), missing = tracking.chosen()
     assert isinstance(tensorboard, TensorBoard)
     assert missing == []
     monkeypatch.setitem(sys.modules, "tensorboard", None)  # as if it were not installed
-    assert watchers.chosen() == (
+    assert tracking.chosen([]) == (
         [],
         [f"no TensorBoard events; to have them: {how_to_install('tensorboard')}"],
     )
-    assert watchers.chosen([]) == ([], [])
 
 
 class Patient(Watcher):

@@ -307,6 +307,8 @@ def test_a_target_that_moves_at_every_update_is_the_right_one(
             "random has made no update yet: its first 1,000 steps are random; train",
         ),
         ("explain late", "policy_freq is 5000; explain takes up to 1000"),
+        ("explain lap", "lap has sampling lap; explain shows TD3's own, uniform"),
+        ("explain elu", "activation elu and layer_norm none; explain shows networks with relu"),
         ("explain --rows 3", "explain has no option '--rows'"),
     ],
 )
@@ -326,5 +328,8 @@ def test_bad_input_is_one_line(
     young.create(config, {})
     if "random" in words:
         trained(tmp_path / "random", steps=20, random_steps=1000)
-    RunFolder(tmp_path / "late").create(dataclasses.replace(config, policy_freq=5000), {})
+    others: dict[str, dict[str, Any]] = {"late": {"policy_freq": 5000}}
+    others |= {"lap": {"sampling": "lap"}, "elu": {"activation": "elu"}}
+    for name, knob in others.items():
+        RunFolder(tmp_path / name).create(t3d.Config.from_dict(vars(config) | knob), {})
     assert_refused(words.split(), message, capsys)

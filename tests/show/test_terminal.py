@@ -2,6 +2,7 @@ import io
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from rich.console import Console
 
 from t3d import Config, Episode, Evaluation, Training
@@ -55,9 +56,53 @@ def test_on_a_terminal_a_table_is_drawn_in_place() -> None:
     assert "\x1b[" in screen
 
 
+def times_left(steps: int, random_steps: int, spans: list[tuple[int, float]]) -> list[str]:
+    """What is left after each span, of so many steps at so many steps per second."""
+    watcher = TerminalWatcher(Console(quiet=True))
+    config = Config(steps=steps, random_steps=random_steps)
+    run = cast(Run, SimpleNamespace(config=config, collector=SimpleNamespace(steps=0)))
+    watcher.on_start(run)
+    step, left = 0, []
+    for length, speed in spans:
+        step += length
+        now: Any = {"step": step, "seconds": 1.0, "updates": 0, "memory": 1, "measures": {}}
+        watcher.on_record(Training(steps_per_second=speed, **now))
+        left.append(watcher.time_left())
+    return left
+
+
+def test_the_time_left_is_estimated_from_learning_alone() -> None:
+    play, mixed, learn = (1000, 10_000.0), (1000, 500.0), (1000, 100.0)
+    # 1,500 random steps: the second record is of both, the third of learning alone.
+    assert times_left(10_000, 1500, [play, mixed, learn]) == ["", "", "1:10"]
+    # A run that never learns goes on as it began.
+    assert times_left(2000, 5000, [(1000, 10.0)]) == ["1:40"]
+
+
+def test_before_the_first_record_of_learning_the_clock_tells_the_speed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seconds = [0.0]
+    monkeypatch.setattr("t3d.show.terminal.time.monotonic", lambda: seconds[0])
+    screen = io.StringIO()
+    watcher = TerminalWatcher(Console(file=screen, force_terminal=True, width=100))
+    config = Config(steps=1100, random_steps=100)
+    run = cast(Run, SimpleNamespace(config=config, collector=SimpleNamespace(steps=0)))
+    watcher.on_start(run)
+    for seconds[0], step in ((1.0, 50), (2.0, 100), (12.0, 200)):
+        watcher.on_step(step)
+        assert watcher.time_left() == ("" if step <= 100 else "1:30")
+    watcher.on_end(run)
+    assert "estimating" in screen.getvalue()
+
+
 def test_collectors_are_counted() -> None:
     counted = shown(learning(collectors=7.0, staleness=87.25))
     assert "collectors 7 of 8, policies 87 steps old" in counted
+
+
+def test_late_steps_are_shown() -> None:
+    assert "late 3 steps, by up to 12.5 ms" in shown(learning(late_steps=3.0, late_ms=12.5))
 
 
 def test_what_happens_to_a_run_is_a_sentence() -> None:

@@ -1,3 +1,4 @@
+import asyncio
 import re
 import sys
 from pathlib import Path
@@ -151,3 +152,13 @@ def test_what_is_no_picture_is_refused_and_leaves_no_half_of_a_video(
     with pytest.raises(t3d.BadInput, match=f"{what} expected RGB frames"):
         filmed(Odd, tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("error", [SystemExit, GeneratorExit, asyncio.CancelledError])
+def test_whatever_rendering_raises_is_one_line(error: type[BaseException], tmp_path: Path) -> None:
+    class Leaves(Painted):
+        def render(self) -> Any:
+            raise error("gone")
+
+    with pytest.raises(t3d.BadInput, match="cannot be rendered: gone"):
+        filmed(Leaves, tmp_path)

@@ -6,6 +6,7 @@ import pytest
 
 from helpers.sweeps import ENVS, toml
 from t3d.base.errors import T3DError
+from t3d.cli.knobs import knob_values
 from t3d.study.spec import Spec, read_spec, runs_of
 
 
@@ -110,3 +111,15 @@ def test_a_bad_spec_is_one_line(text: str, message: str, tmp_path: Path) -> None
         runs_of(read_spec(path), tmp_path)
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_arguments_of_the_environment_can_be_an_axis(tmp_path: Path) -> None:
+    knobs = dict([knob_values("env_kwargs=g=5,g=10"), knob_values("wrap=a:B,c=1")])
+    spec = Spec.from_dict({"env": "Pendulum-v1", "knobs": knobs})
+    runs = runs_of(spec, tmp_path)
+    assert [run.config.env_kwargs for run in runs] == [{"g": 5}, {"g": 10}]
+    assert {run.config.wrap for run in runs} == {("a:B", "c=1")}
+    assert [run.setting for run in runs] == ["env_kwargs g=5", "env_kwargs g=10"]
+    assert runs_of(
+        Spec.from_dict({"env": "Pendulum-v1", "knobs": {"env_kwargs": {"g": 5}}}), tmp_path
+    )

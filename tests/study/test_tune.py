@@ -14,13 +14,13 @@ import pytest
 
 import t3d
 from helpers.commands import TINY_FLAGS, assert_refused, wait_for_step
-from helpers.runs import TINY, same_bits, same_bits_and_records, t3d_process
+from helpers.runs import TESTS, TINY, same_bits, same_bits_and_records, t3d_process
 from t3d import Config, T3DError
 from t3d.base.extras import how_to_install
 from t3d.cli.main import main
-from t3d.presets import read
+from t3d.presets import read, resolve
 from t3d.run.folder import RunFolder
-from t3d.run.lock import Lock, alone
+from t3d.run.lock import Lock, alone, is_locked
 from t3d.show.terminal import PatientConsole
 from t3d.show.tuning import TuningWatcher, draw
 from t3d.study.plan import Plan, choose
@@ -63,7 +63,8 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_trial_0_is_the_start_and_others_differ(tuned: Path) -> None:
     configs = [RunFolder(tuned / f"trial-000{n}").config() for n in range(4)]
-    began = Config(**{**TINY, "tau": 0.9, "engine": configs[0].engine})
+    start: dict[str, Any] = {**vars(resolve("Pendulum-v1")[1]), **TINY}
+    began = Config(**start | {"tau": 0.9, "engine": configs[0].engine})
     assert configs[0] == began
     assert len({config.tau for config in configs}) == 4
     for config in configs:
@@ -91,12 +92,13 @@ def test_best_toml_trains_the_best_trial_again_bit_for_bit(
         f"trial {best.number} of 4, with a score of {best.value:,.1f} on Pendulum"
     )
     again = tmp_path / "again"
+    assert "steps" not in read(str(preset)).knobs  # those of a trial are few
     flags = ["--preset", str(preset), "--threads", "1", "--no-video", "--run", str(again)]
-    assert main(["train", "Pendulum-v1", *flags]) == 0
+    assert main(["train", "Pendulum-v1", "--steps", "60", *flags]) == 0
     assert f"preset {preset}" in capsys.readouterr().out
     assert RunFolder(again).about()["preset"] == str(preset)
     assert same_bits(again, tuned / f"trial-{best.number:04}")
-    api = t3d.train(preset=str(preset), threads=1, run=tmp_path / "api", quiet=True)
+    api = t3d.train(preset=str(preset), steps=60, threads=1, run=tmp_path / "api", quiet=True)
     assert same_bits(again, tmp_path / "api")
     assert api.config.tau == best.params["tau"]
 
@@ -137,6 +139,50 @@ def test_two_processes_share_the_trials(tmp_path: Path) -> None:
         assert (each.returncode, err) == (0, "")
     assert [trial.state.name for trial in trials(tmp_path / "out")] == ["COMPLETE"] * 5
     assert len(list((tmp_path / "out").glob("trial-*"))) == 5
+
+
+def test_trials_train_in_parallel_and_the_search_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["tune", "Pendulum-v1", *TINY_FLAGS, *SEARCH, "--jobs", "2", "--out", "out"]
+    assert main([*words, "--trials", "3"]) == 0
+    capsys.readouterr()
+    assert main([*words, "--trials", "4"]) == 0
+    out, err = capsys.readouterr()
+    assert "4 trials, of which 3 have ended" in out
+    assert "4 of 4  trial 3" in out
+    assert err == ""
+    assert [trial.state.name for trial in trials(tmp_path / "out")] == ["COMPLETE"] * 4
+    configs = [RunFolder(tmp_path / f"out/trial-000{n}").config() for n in range(4)]
+    assert len({config.tau for config in configs}) == 4
+    assert not list((tmp_path / "out").glob("*.log"))
+
+
+def test_an_error_of_a_parallel_trial_ends_the_search_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(TESTS)  # where the processes of the search import `helpers` from
+    flags = [*TINY_FLAGS, *SEARCH, "--eval-every", "0", "--jobs", "2"]
+    words = ["tune", "helpers.broken_envs:NanObservation", *flags, "--out", str(tmp_path / "out")]
+    assert_refused(words, "step 3: observation[1] is nan", capsys)
+    assert_refused([*words, "--jobs", "0"], "jobs is 0; expected at least 1", capsys)
+
+
+def test_a_signal_stops_every_parallel_trial_and_saves_it(tmp_path: Path) -> None:
+    words = ["tune", "Pendulum-v1", *TINY_FLAGS, *SEARCH, "--steps", "100000", "--trials", "4"]
+    words += ["--eval-every", "0", "--jobs", "2", "--out", "out"]
+    tuner = t3d_process(*words, cwd=tmp_path)
+    for number in range(2):
+        wait_for_step(tmp_path / f"out/trial-000{number}", 100, tuner)
+    tuner.send_signal(signal.SIGTERM)
+    out, err = tuner.communicate(timeout=300)
+    assert (tuner.returncode, err) == (143, "")
+    assert f"Stopped and saved. Resume with: t3d {' '.join(words)}" in out
+    for number in range(2):
+        folder = RunFolder(tmp_path / f"out/trial-000{number}")
+        assert folder.newest_checkpoint() is not None
+        assert not is_locked(folder)
 
 
 @pytest.mark.parametrize("looks", range(1, 5))
@@ -259,6 +305,18 @@ def test_the_folder_of_another_search_is_refused(
     ]:
         assert_refused([*words, "--trials", "9"], message, capsys)
     assert sorted(tuned.iterdir()) == before
+
+
+def test_a_study_of_an_earlier_version_has_the_defaults_of_knobs_that_are_new(
+    tmp_path: Path,
+) -> None:
+    study = open_study(plan(tmp_path / "out", 1))
+    stored = dict(study.user_attrs["plan"])
+    del stored["weight_decay"]
+    study.set_user_attr("plan", stored)
+    open_study(plan(tmp_path / "out", 1))
+    with pytest.raises(t3d.BadInput, match=r"weight_decay is 0.1, and .* has 0.0; choose another"):
+        open_study(plan(tmp_path / "out", 1, weight_decay=0.1))
 
 
 def test_a_lost_study_is_rebuilt_from_its_runs(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import t3d
-from helpers.commands import TINY_FLAGS, wait_for_step
+from helpers.commands import TINY_FLAGS, assert_refused, wait_for_step
 from helpers.runs import TINY, read_json, same_bits, same_bits_and_records, t3d_process
 from t3d.cli import say
 from t3d.cli.main import COMMANDS, main
@@ -48,6 +48,79 @@ def test_train_says_the_score_the_files_and_what_next(
     knobs = read_json(path / "config.json")
     assert knobs["tau"] == 0.01
     assert knobs["hidden"] == [8, 8]
+
+
+def test_minutes_and_watchers_stop_a_run_and_resume_continues_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "run"
+    words = [*TINY_FLAGS, "--no-video", "--run", str(path)]
+    assert main(["train", "Pendulum-v1", *words, "--minutes", "0"]) == 0
+    assert "StopAfter stops the run: 0 minutes are over" in capsys.readouterr().out
+    never = [*words[:-1], str(tmp_path / "never"), "--eval-every", "0", "--minutes", "0"]
+    assert main(["train", "Pendulum-v1", *never]) == 0
+    assert "never --episodes 100 --agent last " in capsys.readouterr().out
+    assert RunFolder(path).score() is not None
+    resume = ["resume", str(path), "--no-video", "--watcher", "t3d:StopAtReturn", "goal=-1e9"]
+    assert main(resume) == 0
+    output = capsys.readouterr().out
+    assert "StopAtReturn stops the run: a mean return of" in output
+    assert f"saved; resume with: t3d resume {path} --watcher t3d:StopAtReturn goal=-1e9\n" in output
+    assert main(resume[:3]) == 0
+    assert t3d.inspect(path)["step"] == 60
+
+
+def test_a_watcher_that_raises_shows_its_own_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code = (
+        "import t3d\n\nclass Broken(t3d.Watcher):\n    def on_step(self, step):\n        step / 0\n"
+    )
+    (tmp_path / "broken_watcher.py").write_text(code)
+    words = ["train", "Pendulum-v1", *TINY_FLAGS, "--no-video", "--run", "run"]
+    assert main([*words, "--watcher", "broken_watcher:Broken"]) == 2
+    *traceback, last = capsys.readouterr().err.splitlines()
+    assert last.startswith("t3d: watcher Broken, on_step() raised ZeroDivisionError: division by")
+    again = "t3d resume run --watcher broken_watcher:Broken"
+    assert last.endswith(f"saved at step 1, resume with: {again}")
+    assert traceback[0] == "Traceback (most recent call last):"
+    assert "    step / 0" in traceback
+    assert t3d.inspect("run")["step"] == 1
+
+
+def test_an_error_of_a_ready_watcher_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", "Pendulum-v1", *TINY_FLAGS, "--no-video", "--run", str(tmp_path / "run")]
+    assert main([*words, "--watcher", "t3d:StopAtSuccess", "rate=0.9"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "the environment reports no success" in line
+
+
+def test_after_a_signal_the_command_to_resume_has_the_watchers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code = "import signal, t3d\n\nclass Rings(t3d.Watcher):\n    def on_step(self, step):\n"
+    (tmp_path / "rings.py").write_text(f"{code}        signal.raise_signal(signal.SIGTERM)\n")
+    words = ["train", "Pendulum-v1", *TINY_FLAGS, "--no-video", "--run", "run"]
+    assert main([*words, "--watcher", "rings:Rings"]) == 143
+    *_, last = capsys.readouterr().out.splitlines()
+    assert last.endswith("resume run --watcher rings:Rings")
+
+
+def test_a_watcher_that_is_none_is_refused_before_anything_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "run"
+    words = ["train", "Pendulum-v1", *TINY_FLAGS, "--run", str(path)]
+    assert_refused([*words, "--watcher", "t3d:Config"], "a watcher is a Config; expected", capsys)
+    assert_refused([*words, "--minutes", "soon"], "--minutes is 'soon'; expected a number", capsys)
+    assert_refused([*words, "--minutes", "-1"], "minutes is -1", capsys)
+    refused = "--minutes and --watcher follow one run; train without --seeds"
+    assert_refused([*words, "--minutes", "1", "--seeds", "2"], refused, capsys)
+    assert not path.exists()
 
 
 def test_train_with_seeds_trains_them_in_parallel(
@@ -167,7 +240,15 @@ def test_what_to_type_next_works_without_t3d_on_the_path(
         ("train --tau 7", "tau is 7.0; expected a number above 0 and at most 1"),
         ("train --tau much", "tau is 'much'; expected a number above 0 and at most 1"),
         ("train --steps 1.5", "steps is 1.5; expected a whole number at least 1"),
-        ("train --hidden", "hidden is []; expected one or more whole numbers"),
+        ("train --hidden", "--hidden needs a value: --hidden N ..."),
+        ("train --actor-hidden", "--actor-hidden needs a value: --actor-hidden N ..."),
+        ("train --track", "--track needs a value: wandb, trackio, mlflow"),
+        ("train Pendulum-v1 --log-info a b", "the values of --log-info have commas between them"),
+        ("train --env-kwargs g=5 g=6", "env_kwargs has g twice; give it once"),
+        (
+            "train --env-kwargs g=5 Pendulum-v1",
+            "an environment goes first: t3d train Pendulum-v1 --env-kwargs ...",
+        ),
         ("train --engine warp", "engine is 'warp'; expected one of: auto, reference, fused"),
         ("train --preset papr-2018", "no preset is called 'papr-2018'; did you mean 'paper-2018'"),
         ("train --device cuda:9", "device 'cuda:9' cannot be used"),

@@ -1,6 +1,10 @@
 import importlib
+import json
+import re
 import runpy
+import shlex
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +12,8 @@ import numpy as np
 import pytest
 
 import t3d
-from helpers.runs import TINY
+from helpers.commands import wait_for_step
+from helpers.runs import TINY, t3d_process
 from t3d.cli.main import main as command
 from t3d.run.folder import RunFolder
 from t3d.run.records import Stop
@@ -21,7 +26,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder from which the examples can be imported, and that runs may be written to."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(EXAMPLES)
-    for name in ("own_agent", "own_body"):
+    for name in ("arm", "own_agent", "own_body"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     return tmp_path
 
@@ -94,3 +99,105 @@ def test_the_loop_of_the_notes_runs(capsys: object) -> None:
     assert len(returns) == 4
     assert loop(**short) == returns  # the same seed, the same numbers
     assert loop(**short, seed=1) != returns
+
+
+def test_the_tour_runs_from_its_first_cell_to_its_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    trained = t3d.train
+
+    def train_a_little(env: Any, **knobs: Any) -> Any:
+        sizes = {} if "from_run" in knobs else {"hidden": TINY["hidden"]}
+        return trained(
+            env, **knobs | {k: each for k, each in TINY.items() if k != "hidden"} | sizes
+        )
+
+    monkeypatch.setattr(t3d, "train", train_a_little)
+    cells = json.loads((EXAMPLES / "tour.ipynb").read_text("utf-8"))["cells"]
+    namespace: dict[str, Any] = {}
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            exec(compile("".join(cell["source"]), cell["id"], "exec"), namespace)
+    out = capsys.readouterr().out
+    assert "critic_loss" in out
+    assert namespace["tuned"].config.hidden == namespace["agent"].config.hidden
+    assert t3d.inspect(f"{namespace['folder']}/third")["origin"]["agent"] == "memory"
+
+
+def test_the_tour_is_a_notebook_without_outputs() -> None:
+    text = (EXAMPLES / "tour.ipynb").read_text("utf-8")
+    notebook = json.loads(text)
+    assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
+    assert notebook["metadata"]["kernelspec"]["name"] == "python3"
+    ids = [cell["id"] for cell in notebook["cells"]]
+    assert len(set(ids)) == len(ids)
+    for cell in notebook["cells"]:
+        assert cell["metadata"] == {}
+        assert "".join(cell["source"]).strip()
+        if cell["cell_type"] == "code":
+            assert (cell["outputs"], cell["execution_count"]) == ([], None)
+        else:
+            assert cell["cell_type"] == "markdown"
+            for name in re.findall(r"`(docs/[\w.-]+)`", "".join(cell["source"])):
+                assert (EXAMPLES.parent / name).is_file()
+
+
+def test_the_arm_trains_from_python_and_from_the_command_line(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arm = importlib.import_module("arm")
+    arm.main(run="python", quiet=True, **TINY)
+    assert arm.__doc__
+    text = arm.__doc__.partition("t3d train")[2].partition("\n\n")[0].replace("\\\n", " ")
+    typed_words = shlex.split(text.replace("arm.toml", str(EXAMPLES / "arm.toml")))
+    words = ["train", *typed_words, *typed(TINY), "--run", "command", "--no-video"]
+    assert command(words) == 0
+    out = capsys.readouterr().out
+    assert "Score: " in out
+    assert "success " in out
+    digests = [t3d.inspect(name)["digest"] for name in ("python", "command")]
+    assert digests[0] == digests[1]
+    first, *_ = RunFolder("python").records(t3d.Evaluation)
+    assert first.success == 0.0
+    assert {"distance", "reward_distance", "reward_effort", "reward_there"} <= first.info.keys()
+    assert t3d.inspect("python")["bit_exact"]
+
+
+def test_the_arm_that_is_killed_resumes_to_the_same_bits_with_all_that_it_has(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Arguments, a wrapper, histories, a schedule, and watchers with state and without."""
+    watching = ["--watcher", "t3d:StopWithoutImprovement", "evaluations=99"]
+    watching += ["t3d:Curriculum", "attribute=spread", "stages=[[0, 0.3], [1000, 1.0]]"]
+    knobs: dict[str, Any] = TINY | {"steps": 3000, "frame_stack": 2, "action_history": 1}
+    knobs |= {"checkpoint_every": 500, "eval_every": 1000, "log_every": 100, "gradient_clip": 1.0}
+    knobs |= {"learning_rate_schedule": "linear", "layer_norm": "critic", "weight_decay": 0.01}
+    words = ["train", "arm:Arm", "--env-kwargs", "payload=0.5", "--wrap", "arm:NoisySensors"]
+    words += ["std=0.01", *typed(knobs), *watching, "--preset", "default", "--no-video"]
+    assert command([*words, "--run", "uninterrupted"]) == 0
+    trainer = t3d_process(*words, "--run", str(here / "killed"), cwd=EXAMPLES)
+    wait_for_step(here / "killed", 1300, trainer)
+    trainer.kill()
+    trainer.communicate()
+    assert command(["resume", "killed", "--no-video", *watching]) == 0
+    facts = [t3d.inspect(name) for name in ("uninterrupted", "killed")]
+    assert facts[0]["digest"] == facts[1]["digest"]
+    assert facts[1]["bit_exact"]
+
+
+def test_the_arm_reaches_the_target_that_it_is_steered_to() -> None:
+    arm = runpy.run_path(str(EXAMPLES / "arm.py"))
+    env = arm["Arm"](tolerance=0.05)
+    env.reset(seed=0)
+    env.target = arm["tip"](env.angles)  # where it is already
+    _, reward, terminated, truncated, info = env.step(np.zeros(2, np.float32))
+    assert info["is_success"]
+    assert reward == pytest.approx(0.5)
+    assert not terminated
+    assert not truncated
+    for _ in range(59):
+        *_, truncated, info = env.step(np.ones(2, np.float32))
+    assert truncated  # and not terminated
+    assert not info["is_success"]

@@ -102,8 +102,8 @@ def import_callable(name: str, role: str, parameter: str) -> Any:
     module = import_module_of(name, role, parameter)
     value = member(module, attribute)
     if not callable(value):
-        hint = did_you_mean(
-            attribute, [key for key, each in vars(module).items() if callable(each)]
-        )
+        there = vars(module)  # `dir` has more names if the module loads some when they are used
+        names = [key for key in dir(module) if key not in there or callable(there[key])]
+        hint = did_you_mean(attribute, names)
         raise BadInput(f"module {module_name!r} has no {role} {attribute!r}{hint}")
     return value

@@ -3,10 +3,14 @@
 import dataclasses
 import math
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin
 
+from t3d.base import arguments
+from t3d.base.arguments import Arguments
 from t3d.base.errors import BadInput
 from t3d.base.text import did_you_mean
 
@@ -56,28 +60,52 @@ def checked(field: "dataclasses.Field[Any]", kind: Any, value: Any) -> Any:
         if value is None:
             return None
         kind = get_args(kind)[0]
+    if get_origin(kind) is Mapping:
+        return arguments.checked(name, value)
     if hasattr(value, "tolist"):  # a number or an array of NumPy
         value = value.tolist()
     if get_origin(kind) is Literal:
-        if value not in get_args(kind):
-            choices = ", ".join(get_args(kind))
-            hint = did_you_mean(value, get_args(kind)) if isinstance(value, str) else ""
-            raise BadInput(f"{name} is {value!r}; expected one of: {choices}{hint}")
-        return value
+        return _choice(name, kind, value)
     if get_origin(kind) is tuple:
         kind = get_args(kind)[0]
+        if get_origin(kind) is Literal:  # any number of choices, each of them once
+            several = value if isinstance(value, (tuple, list)) else (value,)
+            parts = [each.split(",") if isinstance(each, str) else [each] for each in several]
+            return tuple(dict.fromkeys(_choice(name, kind, item) for item in chain(*parts)))
+        if kind is str:
+            return _texts(name, value)
         value = (value,) if isinstance(value, (int, float)) else value  # one number is enough
-        if not isinstance(value, (tuple, list)) or not 0 < len(value) <= _LONGEST:
+        fewest = 0 if field.default == () else 1
+        if not isinstance(value, (tuple, list)) or not fewest <= len(value) <= _LONGEST:
             noun = "whole numbers" if kind is int else "numbers"
             raise BadInput(f"{name} is {value!r}; expected one or more {noun}, up to {_LONGEST:,}")
         return tuple(_number(field, kind, item) for item in value)
     if kind in (str, bool):
-        is_text = isinstance(value, str) and 0 < len(value) <= _LONGEST and value.isprintable()
-        if not (isinstance(value, bool) if kind is bool else is_text):
+        if not (isinstance(value, bool) if kind is bool else _is_text(value)):
             noun = "true or false" if kind is bool else "text of one line"
             raise BadInput(f"{name} is {value!r}; expected {noun}")
         return value
     return _number(field, kind, value)
+
+
+def _choice(name: str, kind: Any, value: Any) -> Any:
+    choices = get_args(kind)
+    if value not in choices:
+        hint = did_you_mean(value, choices) if isinstance(value, str) else ""
+        raise BadInput(f"{name} is {value!r}; expected one of: {', '.join(choices)}{hint}")
+    return value
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= _LONGEST and value.isprintable()
+
+
+def _texts(name: str, value: Any) -> tuple[str, ...]:
+    """Any number of words, also none."""
+    texts = (value,) if isinstance(value, str) else value
+    if not isinstance(texts, (tuple, list)) or not all(map(_is_text, texts)):
+        raise BadInput(f"{name} is {value!r}; expected words, each a text of one line")
+    return tuple(texts)
 
 
 def _number(field: "dataclasses.Field[Any]", kind: Any, value: Any) -> Any:
@@ -99,8 +127,10 @@ def flag(name: str, value: Any) -> str:
     name = name.replace("_", "-")
     if isinstance(value, bool):
         return f"--{name}" if value else f"--no-{name}"
+    if isinstance(value, Arguments):
+        value = tuple(arguments.words(value))
     if isinstance(value, tuple):
-        return " ".join([f"--{name}", *(str(item) for item in value)])
+        return " ".join([f"--{name}", *(shlex.quote(str(item)) for item in value)])
     return f"--{name} {shlex.quote(str(value))}"
 
 

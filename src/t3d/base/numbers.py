@@ -2,12 +2,15 @@
 
 import math
 import numbers
-import warnings
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from t3d.base.errors import BadInput
+from t3d.base.output import no_warnings
+from t3d.base.text import shown
 
 Array = NDArray[Any]
 
@@ -31,8 +34,7 @@ def plain_array(values: Any) -> Array:
     if isinstance(values, (float, int, np.ndarray)):
         array = np.asarray(values)
     else:  # foreign objects warn while they become an array
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with no_warnings():
             array = np.asarray(values)
     if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
         raise TypeError("some of it is masked")
@@ -57,6 +59,17 @@ def as_number(value: Any) -> float:
     if isinstance(value, (float, int)):
         return _float(value)
     return float(plain_array(value).item())
+
+
+def as_whole(name: str, value: Any, minimum: int) -> int:
+    """The value as a whole number; 1e6 is fine, too. An error names it."""
+    try:
+        number = as_number(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not (number >= minimum and number.is_integer()):
+        raise BadInput(f"{name} is {shown(value)}; expected a whole number at least {minimum}")
+    return int(number)
 
 
 def as_truth(value: Any) -> bool:

@@ -4,6 +4,8 @@ import errno
 import io
 import os
 import sys
+import threading
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO, cast
@@ -111,16 +113,36 @@ def complain(text: str) -> None:
             sys.stderr.flush()
 
 
+_guarding = threading.Lock()
+_before: list[tuple[TextIO, TextIO]] = []  # what stdout and stderr were before each guard
+
+
 @contextmanager
 def guarded(essential: bool) -> Iterator[None]:
-    """Guard stdout and stderr meanwhile; `essential` applies to stdout."""
-    before = sys.stdout, sys.stderr
-    guards = Output(sys.stdout, essential), Output(sys.stderr, complains=False)
-    sys.stdout, sys.stderr = (cast(TextIO, guard) for guard in guards)
+    """Guard stdout and stderr meanwhile; `essential` applies to stdout.
+
+    Threads may end in another order than they began in: the last to end sets the streams back.
+    """
+    with _guarding:
+        _before.append((sys.stdout, sys.stderr))
+        guards = Output(sys.stdout, essential), Output(sys.stderr, complains=False)
+        sys.stdout, sys.stderr = (cast(TextIO, guard) for guard in guards)
     try:
         yield
     finally:
-        sys.stdout, sys.stderr = before
+        with _guarding:
+            sys.stdout, sys.stderr = _before.pop()
+
+
+_quiet = threading.RLock()  # Python's filters of warnings are those of all threads
+
+
+@contextmanager
+def no_warnings() -> Iterator[None]:
+    """Ignore warnings meanwhile, in one thread at a time: two would not set the filters back."""
+    with _quiet, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def open_missing() -> None:

@@ -4,6 +4,7 @@ A stream is fixed by (run seed, purpose, indices). Nothing in T3D touches the gl
 generators of Python, NumPy or PyTorch, except t3d.notes, which draws its seed from NumPy's.
 """
 
+import threading
 from typing import Literal
 from zlib import crc32
 
@@ -39,6 +40,9 @@ def derived_seed(seed: int, purpose: Purpose, *indices: int) -> int:
     """A 32-bit seed for something with a generator of its own, such as an episode's reset."""
     return int(_sequence(seed, purpose, indices).generate_state(1)[0])
 
+
+# Held while PyTorch's global generator, which all threads share, is another than theirs.
+torch_random = threading.RLock()
 
 _WORD = 0xFFFFFFFFFFFFFFFF
 

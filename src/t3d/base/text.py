@@ -30,6 +30,11 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
+def percent(share: float) -> str:
+    """A share as 62 %."""
+    return f"{100 * share:.3g} %"
+
+
 def typed_path(path: str | os.PathLike[str]) -> str:
     """A path as it is typed in a shell; one that looks like an option gets ./ in front."""
     text = os.fspath(path)

@@ -50,7 +50,7 @@ def row(left: str, right: str, column: int = _COLUMN) -> list[str]:
 
 def _default(value: Any) -> str:
     """A default as the end of an explanation, as it would be typed; an off switch has none."""
-    if value is None or value is False or value == ():
+    if value is None or value is False or value in ((), {}):
         return ""
     if value is True:
         return " [on]"

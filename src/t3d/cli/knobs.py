@@ -2,17 +2,18 @@
 
 import contextlib
 import dataclasses
+import shlex
 import tomllib
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from types import UnionType
-from typing import Any, NamedTuple, get_args, get_origin
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 from t3d.base.errors import BadInput
 from t3d.base.knobs import typed_value
 from t3d.cli.help import names, page
-from t3d.cli.options import Argument, Command, Option, read, show, wants_help
+from t3d.cli.options import Argument, Command, Option, UsageError, read, show, wants_help
 from t3d.config import SCOPES, Config, knob_types
 from t3d.presets import resolve
 
@@ -42,6 +43,7 @@ def read_knobs(name: str, about: str, own: Sequence[Option], words: Sequence[str
     if wants_help(words) or "--help-all" in words:
         _help(command, own, words)
     values = read(command, words)
+    _require_env_first(command, values)
     preset, config = resolve(values["env"], values.get("preset", "auto"))
     typed = {knob: value for knob, value in values.items() if knob in knob_types}
     if values["env"] is None:
@@ -49,6 +51,16 @@ def read_knobs(name: str, about: str, own: Sequence[Option], words: Sequence[str
     config = Config.from_dict(vars(config) | typed)
     options = {each.name: values.get(each.name, each.default) for each in own}
     return Typed(Namespace(**options), preset, config, frozenset(typed))
+
+
+def _require_env_first(command: Command, values: Mapping[str, Any]) -> None:
+    """Refuse an environment that was typed after NAME=VALUE words, which take it for one more."""
+    for option in command.all_options if values["env"] is None else ():
+        for word in values.get(option.name, ()) if option.metavar == "NAME=VALUE" else ():
+            if "=" not in word:
+                what = f"{option.flag} has {word!r}; expected NAME=VALUE"
+                advice = f"t3d {command.name} {shlex.quote(word)} {option.flag} ..."
+                raise UsageError(f"{what}; an environment goes first: {advice}")
 
 
 def _command(name: str, about: str, own: Sequence[Option], config: Config) -> Command:
@@ -68,13 +80,19 @@ def _knob_option(name: str, config: Config) -> Option:
         kind = get_args(kind)[0]
     if get_origin(kind) is tuple:
         kind, several = get_args(kind)[0], True
+    arguments = get_origin(kind) is Mapping
+    words = arguments or (several and kind is str)
+    choices = get_args(kind) if get_origin(kind) is Literal else ()
     return Option(
         name,
         Config.__dataclass_fields__[name].metadata["help"],
         getattr(config, name),
-        {int: "N", float: "X"}.get(kind, "NAME"),
+        "NAME=VALUE" if arguments else {int: "N", float: "X"}.get(kind, "NAME"),
         partial(typed_value, knob_types[name]),
-        several,
+        several or words,
+        commas=name == "log_info",
+        choices=choices,
+        repeated=words or (several and bool(choices)),
     )
 
 
@@ -86,7 +104,7 @@ def _help(command: Command, own: Sequence[Option], words: Sequence[str]) -> None
         preset, config = resolve(values["env"], values.get("preset", "auto"))
     except BadInput:  # whoever asks for help may have typed nonsense before
         preset, config = resolve(None)
-    about = f"{command.about} In brackets: the defaults of preset {preset}."
+    about = f"{command.about} In brackets: the defaults; those of knobs are from preset {preset}."
     command = _command(command.name, about, own, config)
     scopes = {scope: command.options[scope] for scope in SCOPES}
     if "--help-all" in words:

@@ -5,12 +5,14 @@ Nothing heavy is imported before a command needs it, so that --help is fast.
 
 import sys
 from collections.abc import Callable
+from typing import NoReturn
 
 from t3d import __version__
 from t3d.base import output
+from t3d.base.ending import leave
 from t3d.base.errors import T3DError
 from t3d.base.text import clean, did_you_mean
-from t3d.cli import pages, runs, studies, train
+from t3d.cli import pages, runs, say, studies, train
 from t3d.cli.help import row
 from t3d.cli.options import UsageError, wants_help
 from t3d.run.signals import exit_code, raised
@@ -47,12 +49,19 @@ def main(arguments: list[str] | None = None) -> int:
             sys.stdout.flush()
             return code
         except T3DError as error:
+            for line in say.own_traceback(error):
+                print(clean(line), file=sys.stderr)
             output.complain(clean(error))
             return 2
         except KeyboardInterrupt as interrupt:
             return exit_code(interrupt)
         except BrokenPipeError:  # the reader of our output, such as `head`, has left
             return 0
+
+
+def program() -> NoReturn:
+    """The command `t3d`."""
+    leave(main())
 
 
 def _dispatch(words: list[str]) -> int:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn
 
 from t3d.base.errors import BadInput
+from t3d.base.knobs import typed_value
 from t3d.base.text import did_you_mean
 from t3d.cli.help import page
-from t3d.config import OTHER_NAMES
+from t3d.config import OTHER_WAYS, knob_types, own_name
 
 
 class UsageError(BadInput):
@@ -27,12 +28,14 @@ class Option:
     metavar: str = ""
     convert: Callable[[str], Any] = str
     many: bool = False  # several values at once: --hidden 400 300
-    repeated: bool = False  # one value each time: --set tau=0.1 --set n_step=3
+    commas: bool = False  # takes several values as one word, with commas: --log-info a,b
+    choices: tuple[str, ...] = ()  # what the value can be, if that is all
+    repeated: bool = False  # can be typed again, for more: --set tau=0.1 --set n_step=3
 
     @property
     def flag(self) -> str:
         """The option as it is typed, without a value."""
-        return f"--{self.name.replace('_', '-')}"
+        return _flag(self.name)
 
     @property
     def is_switch(self) -> bool:
@@ -125,16 +128,18 @@ def read(command: Command, words: Sequence[str]) -> dict[str, Any]:
         if getattr(typed, option.name, None) == "":
             expected = f"expected a value: {option.spelling}"
             raise UsageError(f"{option.flag} is ''; {expected} (t3d {command.name} --help)")
-    return vars(typed) | _argument(command, [*rest, *after])
+    commas = [each.flag for each in command.all_options if each.commas and each.name in typed]
+    hint = f"; the values of {commas[0]} have commas between them, no spaces" if commas else ""
+    return vars(typed) | _argument(command, [*rest, *after], hint)
 
 
-def _argument(command: Command, words: list[str]) -> dict[str, Any]:
+def _argument(command: Command, words: list[str], hint: str) -> dict[str, Any]:
     """The value of the command's argument, if there are as many words as it takes."""
     argument = command.argument
     many = argument is not None and argument.count == "many"
     maximum = len(words) if many else 0 if argument is None else 1
     if len(words) > maximum:
-        what = f"{command.name}: {words[maximum]!r} is one argument too many"
+        what = f"{command.name}: {words[maximum]!r} is one argument too many{hint}"
         raise UsageError(f"{what} (t3d {command.name} --help)")
     if argument is None:
         return {}
@@ -165,11 +170,11 @@ class _Parser(argparse.ArgumentParser):
             if option.is_switch:
                 self.by_flag[f"--no-{option.flag[2:]}"] = option
                 self.add_argument(option.flag, action=argparse.BooleanOptionalAction)
-            elif option.repeated:
-                self.add_argument(option.flag, type=option.convert, action="append")
             else:
-                nargs = "*" if option.many else None
-                self.add_argument(option.flag, type=option.convert, nargs=nargs)
+                nargs = "+" if option.many else None
+                more = "extend" if option.many else "append"
+                action = more if option.repeated else "store"
+                self.add_argument(option.flag, type=option.convert, nargs=nargs, action=action)
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} ({self.prog} --help)")
@@ -197,28 +202,49 @@ class _Parser(argparse.ArgumentParser):
         elif option.is_switch:
             problem = f"{flag} takes no value; type {flag} or --no-{flag[2:]}"
         else:
-            problem = f"{flag} needs a value: {option.spelling}"
+            expected = ", ".join(option.choices) or option.spelling
+            problem = f"{flag} needs a value: {expected}"
         return f"{problem} ({self.prog} --help)"
 
     def unknown(self, flag: str) -> str:
         """The message for an option that the command does not have."""
         argument = self.command.argument
-        if argument and flag == f"--{argument.name}":
+        name = flag[2:].replace("-", "_")
+        knob = own_name(name)
+        if argument and knob == argument.name:
             return (
                 f"{self.command.name} takes {argument.metavar} without {flag}: {self.command.usage}"
             )
-        knob = OTHER_NAMES.get(flag[2:].replace("-", "_"))
-        meant = f"--{knob.replace('_', '-')}" if knob else flag
-        advice = did_you_mean(meant, self.by_flag) or f"; {self.prog} --help lists all"
+        if name.lower() in OTHER_WAYS:
+            advice = f"; {OTHER_WAYS[name.lower()]}"
+        elif knob in knob_types and _flag(knob) not in self.by_flag:
+            takes = (
+                "type --set {}=VALUE" if "--set" in self.by_flag else "{} is a knob of t3d train"
+            )
+            advice = f"; {takes.format(knob)}"
+        else:
+            advice = did_you_mean(_flag(knob), self.by_flag) or f"; {self.prog} --help lists all"
         return f"{self.command.name} has no option {flag!r}{advice}"
 
 
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
 def whole_number(text: str) -> int:
-    """A whole number."""
+    """A whole number; 1e6 and 1_000_000 are fine, too."""
+    value = typed_value(int, text)
+    if not isinstance(value, (int, float)) or value % 1:  # infinity and nan leave nan
+        raise ArgumentTypeError(f"is {text!r}; expected a whole number")
+    return int(value)
+
+
+def number(text: str) -> float:
+    """A number."""
     try:
-        return int(text)
+        return float(text)
     except ValueError:
-        raise ArgumentTypeError(f"is {text!r}; expected a whole number") from None
+        raise ArgumentTypeError(f"is {text!r}; expected a number") from None
 
 
 def one_of(*names: str) -> Callable[[str], str]:

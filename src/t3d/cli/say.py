@@ -5,11 +5,13 @@ import os
 import shlex
 import shutil
 import sys
+import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
+from t3d.base.errors import BrokenAgent, BrokenWatcher, T3DError
 from t3d.base.output import Output
 from t3d.base.text import clean
 
@@ -70,6 +72,26 @@ def own_stdout() -> Iterator[TextIO]:
 def line(text: object) -> None:
     """Print one line. It may hold names from a file or an environment: they are cleaned."""
     print(clean(text))
+
+
+def first(text: str, file: TextIO | None = None) -> None:
+    """Print the first line of a command at once: what it imports next takes seconds.
+
+    It goes to stderr, as `file`, where stdout is a result that a script may read.
+    """
+    if "torch" not in sys.modules:
+        print(clean(text), file=file, flush=True)
+
+
+def own_traceback(error: T3DError) -> list[str]:
+    """The traceback of a watcher or an agent of the user's own that raised; empty for others."""
+    cause = error.__cause__
+    if not isinstance(error, (BrokenWatcher, BrokenAgent)) or cause is None:
+        return []
+    if isinstance(cause, T3DError):  # its message says all
+        return []
+    lines = "".join(traceback.format_exception(cause, chain=False)).splitlines()
+    return [line for line in lines if line.strip()]
 
 
 def ask(question: str) -> bool:

@@ -68,6 +68,7 @@ def sweep(words: list[str]) -> int:
         TRUST,
     ]
     typed = parse(Command("sweep", about, spec, {"options": options}), words)
+    say.first(f"{' '.join(typed.spec)}: loading PyTorch ...")
     combinations, out = _spec_of(typed)
     if Path(typed.spec[0]).is_dir():  # its sweep.json may be somebody else's
         from t3d.study.spec import runs_of
@@ -141,6 +142,7 @@ def tune(words: list[str]) -> int:
     searchable = ", ".join(name.replace("_", "-") for name in search_ranges)
     own = [
         Option("trials", "total number of trials, earlier starts included", 30, "N", whole_number),
+        Option("jobs", "how many trials to train at a time", 1, "N", whole_number),
         Option("search", f"knobs to search; by default {searchable}", (), "KNOB", many=True),
         Option("out", "folder to write; by default runs/tune-ENV", None, "PATH"),
         Option(
@@ -151,6 +153,9 @@ def tune(words: list[str]) -> int:
         ),
     ]
     typed = read_knobs("tune", about, own, words)
+    if typed.config.track:
+        raise BadInput("t3d tune logs to no tracker; leave --track out")
+    say.first(f"{typed.config.env}, {typed.options.trials} trials: loading PyTorch ...")
     from t3d.run.folder import safe_name
     from t3d.run.session import about as about_run
     from t3d.show import terminal
@@ -166,7 +171,7 @@ def tune(words: list[str]) -> int:
         hidden = hide_password(options.storage)
         words = [word.replace(options.storage, hidden) for word in words]
     made_by = about_run(typed.preset, shlex.join(["t3d", "tune", *words]))
-    plan = Plan(config, searched, options.trials, out, options.storage, made_by)
+    plan = Plan(config, searched, options.trials, out, options.storage, made_by, options.jobs)
     console = say.console()
     study, signal = search(plan, console)
     if signal is not None:
@@ -204,8 +209,8 @@ def _end_tuning(plan: "Plan", study: "Study", console: "Console") -> int:
         tell(f"  picture none: {error}")
     tell(f"The best of {len(trials)} noisy trials looks better than it is. Test it on new seeds:")
     env, file = shlex.quote(plan.base.env), typed_path(preset)
-    seeds = f"--seed {plan.base.seed + 1} --seeds 5"
-    tell(f"  {say.t3d()} train {env} --preset {file} {seeds}")
+    more = f"--steps {plan.base.steps} --seed {plan.base.seed + 1} --seeds 5"
+    tell(f"  {say.t3d()} train {env} --preset {file} {more}")
     return 0
 
 

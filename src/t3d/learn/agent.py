@@ -9,30 +9,42 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar, Literal, SupportsFloat
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, SupportsFloat, Unpack
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
+from t3d.base.arguments import with_advice
 from t3d.base.errors import BadInput
 from t3d.base.imports import name_of
 from t3d.base.machine import usable_device
 from t3d.base.numbers import Array
 from t3d.base.observation import Layout
-from t3d.base.randomness import generator
+from t3d.base.output import complain
+from t3d.base.randomness import generator, torch_random
 from t3d.config import Config
-from t3d.learn.networks import Actor, Critic
+from t3d.learn.display import html, line
+from t3d.learn.networks import Actor, Body, Critic, body_of
+from t3d.learn.optimizers import adam, rate_at
 from t3d.learn.perception import Batch, Perception
 from t3d.learn.replay.memory import ReplayBuffer
+from t3d.learn.replay.prioritized import Prioritized
 from t3d.learn.replay.sampling import Rows, Sampler, Transitions, Uniform
 from t3d.learn.saving import Saved
 
+if TYPE_CHECKING:
+    from t3d.api import Options  # the one import against the order of layers: types alone
+
+# What an actor and a critic are made from, in the order of their arguments.
+Shape = tuple[int, Array, Array, tuple[int, ...], np.random.Generator, torch.dtype, Body]
+_NOTES = "state_dim, action_dim, max_action are the arguments of t3d.notes.T3D"
 Measures = dict[str, SupportsFloat]  # the losses and mean values that an update reports
 CHANGEABLE = (  # knobs that an agent may change while it learns
-    *("batch_size", "learning_rate", "discount", "tau"),
-    *("policy_noise", "noise_clip", "policy_freq"),
+    *("batch_size", "learning_rate", "actor_learning_rate", "critic_learning_rate"),
+    *("gradient_clip", "discount", "tau", "policy_noise", "noise_clip", "policy_freq"),
 )
 
 
@@ -52,6 +64,7 @@ class Agent(Saved, ABC):
         if "agent_id" not in vars(cls):
             cls.agent_id = name_of(cls)
 
+    @with_advice(_NOTES)
     def __init__(
         self,
         state_dim: int | Layout,
@@ -68,6 +81,8 @@ class Agent(Saved, ABC):
         config = dataclasses.replace(config or Config(), agent=self.agent_id)
         self.config = config
         self.built_with = config  # goes into the agent's file, whatever `change` does
+        # The environment that it is for. The default of an agent made by hand names none.
+        self.env_name = None if config.env == Config.env else config.env
         self.layout = Layout(state_dim) if isinstance(state_dim, int) else state_dim
         self.dtype = dtype
         self.device = usable_device(config.device)
@@ -91,17 +106,26 @@ class Agent(Saved, ABC):
             self.streams["augmentation"] = self.perception.augmentation
         self.optimizers: dict[str, torch.optim.Adam] = {}
         self.updates = 0  # so far; saved with the agent
-        self.sampler: Sampler = Uniform()  # chooses the rows to learn from; `build` may replace it
+        # It chooses the rows to learn from; `build` may replace it.
+        self.sampler: Sampler = Prioritized() if config.sampling == "lap" else Uniform()
         self.rows: Rows | None = None  # the rows of the last batch
+        self.memory: ReplayBuffer | None = None  # of its run, if `t3d.train` was to keep it
+        self.score: dict[str, float] | None = None  # of its run: mean, std, episodes, step
         self._stored: Transitions | None = None
         self._noise: Tensor | None = None
         with _seeded_torch(config.seed):
             self.build(generator(config.seed, "weights"))
 
     def __repr__(self) -> str:
-        sizes = f"observation {self.layout.size}, action {self.action_dim}"
-        learned = f"{self.updates:,} updates"
-        return f"{type(self).__name__}({self.config.env}: {sizes}, {learned}, {self.engine} engine)"
+        return line(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return html(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy has no memory: that may be gigabytes."""
+        return vars(self) | {"memory": None}
 
     # What a subclass defines.
 
@@ -117,7 +141,8 @@ class Agent(Saved, ABC):
     def train(self, replay_buffer: ReplayBuffer, iterations: int) -> Measures:
         """Run `iterations` updates; returns the last value of each measure.
 
-        Each learns from a batch of `config.batch_size` transitions.
+        Each learns from a batch of `config.batch_size` transitions. (In the author's code, the
+        number that `train` takes is the size of a batch.)
         """
 
     @abstractmethod
@@ -135,16 +160,30 @@ class Agent(Saved, ABC):
     def change(self, **knobs: Any) -> None:
         """Learn with other values of some knobs from here on, such as `learning_rate`.
 
-        A saved agent comes back with the knobs that it was built with: whoever changes them does
-        so again after loading, as `t3d.LearningRateSchedule` does when a run resumes.
+        A resumed run keeps them. The file of a saved agent has the knobs that it was built with.
         """
         for name in knobs:
             if name not in CHANGEABLE:
                 raise BadInput(f"{name} cannot change; these can: {', '.join(CHANGEABLE)}")
         self.config = dataclasses.replace(self.config, **knobs)
-        for adam in self.optimizers.values():
-            for group in adam.param_groups:
-                group["lr"] = self.config.learning_rate
+        for name, optimizer in self.optimizers.items():
+            for group in optimizer.param_groups:
+                group["lr"] = self.rate_of(name)
+
+    @property
+    def changed(self) -> dict[str, Any]:
+        """The knobs that `change` has changed."""
+        now, then = vars(self.config), vars(self.built_with)
+        return {name: now[name] for name in CHANGEABLE if now[name] != then[name]}
+
+    def fine_tune(self, env: Any, **options: "Unpack[Options]") -> "Agent":
+        """Train a copy of this agent on an environment; returns the best one.
+
+        `options` are those of `t3d.train`, which this is a shorter way to call.
+        """
+        # By name: learn/ imports nothing of what trains a run.
+        trained: Agent = import_module("t3d").train(env, from_run=self, **options)
+        return trained
 
     def prepare(self, waiting: Callable[[], None]) -> None:
         """Get ready to learn, such as by compiling; call `waiting` first if that takes long."""
@@ -184,18 +223,39 @@ class Agent(Saved, ABC):
 
     # Tools for `build` and `train`.
 
+    def shape_of(self, network: Literal["actor", "critic"], weights: np.random.Generator) -> Shape:
+        """The arguments of `Actor` or `Critic`, as the config has them."""
+        hidden, body = self.config.hidden_layers[network], body_of(self.config, network)
+        return self.state_dim, *self.bounds, hidden, weights, self.dtype, body
+
     def make_optimizer(self, network: nn.Module) -> torch.optim.Adam:
         """Adam for one of the networks. It is saved with the agent."""
         name = next(name for name, each in self.networks.items() if each is network)
-        self.optimizers[name] = self._adam(network)
+        self.optimizers[name] = self._adam(network, self.rate_of(name))
         return self.optimizers[name]
 
-    def _adam(self, network: nn.Module) -> torch.optim.Adam:
-        # Fused Adam steps all parameters in one pass, and counts its steps on the device.
-        fused = self.device.type in ("cpu", "cuda", "mps")
-        adam = torch.optim.Adam(network.parameters(), lr=self.config.learning_rate, fused=fused)
-        adam.state.update(adam_state(network, self.device if fused else "cpu"))
-        return adam
+    def _adam(self, network: nn.Module, rate: float) -> torch.optim.Adam:
+        return adam(network, rate, self.config.weight_decay, self.device)
+
+    def rate_of(self, network: str) -> float:
+        """The learning rate of a network at the next update."""
+        return rate_at(self.config, network, self.updates)
+
+    def descend(self, optimizer: torch.optim.Adam, loss: Tensor) -> None:
+        """One step of gradient descent on the optimiser's own parameters, and on no others.
+
+        The actor's loss runs through the critic. Computing the gradients of the actor alone is less
+        work, and leaves those of the critic untouched.
+        """
+        (group,) = optimizer.param_groups
+        name = next(name for name, each in self.optimizers.items() if each is optimizer)
+        group["lr"] = self.rate_of(name)
+        parameters = group["params"]
+        for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters)):
+            parameter.grad = gradient
+        if self.config.gradient_clip:
+            nn.utils.clip_grad_norm_(parameters, self.config.gradient_clip)
+        optimizer.step()
 
     def sample(self, memory: ReplayBuffer) -> Transitions:
         """Draw a batch onto the device. Images are shifted; all else is as stored."""
@@ -232,8 +292,15 @@ class Agent(Saved, ABC):
         """Update the running mean and std of states, if states are normalised."""
         self.perception.observe(states)
 
-    def check_memory(self, memory: ReplayBuffer) -> None:
-        """Refuse a memory whose sizes or type differ from the agent's."""
+    def check_memory(self, memory: ReplayBuffer, iterations: int = 1) -> None:
+        """Refuse a memory whose sizes or type differ from the agent's.
+
+        At the first update, say so if `iterations` looks like the size of a batch.
+        """
+        if self.updates == 0 and iterations == self.config.batch_size > 1:
+            what = f"train(replay_buffer, {iterations}) does {iterations} updates"
+            size = f"the size of a batch is config.batch_size, {iterations}"
+            complain(f"note: {what}; {size}; for one update, train(replay_buffer, 1)")
         stored = memory.state_shape, memory.action.shape[1]
         if stored != ((self.layout.size,), self.action_dim):
             expected = f"this agent's are {(self.layout.size,)} and {self.action_dim}"
@@ -246,27 +313,13 @@ class Agent(Saved, ABC):
 @contextmanager
 def _seeded_torch(seed: int) -> Iterator[None]:
     """Let a seed decide also what PyTorch's own initialisation draws, which knows no streams."""
-    before = torch.get_rng_state()
-    torch.default_generator.manual_seed(seed)
-    try:
-        yield
-    finally:
-        torch.set_rng_state(before)
-
-
-def adam_state(network: nn.Module, counter_device: torch.device | str) -> dict[Tensor, Any]:
-    """Adam's state of each parameter before its first step.
-
-    PyTorch creates it at the first step. Created here, the state always has the same shape.
-    """
-    return {
-        parameter: {
-            "step": torch.zeros((), device=counter_device),
-            "exp_avg": torch.zeros_like(parameter),
-            "exp_avg_sq": torch.zeros_like(parameter),
-        }
-        for parameter in network.parameters()
-    }
+    with torch_random:
+        before = torch.get_rng_state()
+        torch.default_generator.manual_seed(seed)
+        try:
+            yield
+        finally:
+            torch.set_rng_state(before)
 
 
 def _bound(values: ArrayLike, dtype: torch.dtype) -> Tensor:
@@ -276,6 +329,8 @@ def _bound(values: ArrayLike, dtype: torch.dtype) -> Tensor:
         bound = torch.from_numpy(np.asarray(values, np.float64).copy()).to(dtype)
     except (TypeError, ValueError) as error:
         raise BadInput(expected) from error
+    if bound.ndim == 0:
+        raise BadInput(f"{expected}; {_NOTES}")
     if bound.ndim != 1 or bound.numel() == 0 or not bool(torch.isfinite(2 * bound).all()):
         raise BadInput(expected)
     return bound

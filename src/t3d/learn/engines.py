@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
+from t3d.base.arguments import wrapper_words
 from t3d.base.errors import BadInput, T3DError
 from t3d.base.imports import import_callable, member, name_of
 from t3d.base.observation import Layout
@@ -155,12 +156,13 @@ def _checked(kind: Any) -> type[Agent]:
 
 
 def by_name(knobs: dict[str, Any]) -> dict[str, Any]:
-    """Knobs as a config takes them: a class as `agent` and a callable as `body` by their names."""
-    names = {"agent": agent_name, "body": body_name}
+    """Knobs as a config takes them: agents, bodies and wrappers by their names."""
+    names = {"agent": agent_name, "body": body_name, "wrap": wrapper_words}
     return knobs | {knob: names[knob](knobs[knob]) for knob in names.keys() & knobs.keys()}
 
 
 def reference_threads(config: Config, layout: Layout) -> int:
     """PyTorch's threads for the reference: the knob's; else 1 where more would only wait."""
-    small = config.batch_size * max(config.hidden) ** 2 < 2**22 and not layout.images
+    widest = max(max(hidden) for hidden in config.hidden_layers.values())
+    small = config.batch_size * widest**2 < 2**22 and not layout.images
     return config.threads or (1 if small else torch.get_num_threads())

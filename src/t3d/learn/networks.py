@@ -4,7 +4,8 @@ import copy
 import itertools
 import math
 from collections.abc import Callable
-from typing import TypeAlias, TypeVar
+from functools import partial
+from typing import Literal, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -14,29 +15,39 @@ from torch import Tensor, nn
 from t3d.base.errors import BadInput
 from t3d.base.imports import import_callable, name_of
 from t3d.base.text import blame, did_you_mean
+from t3d.config import Config
 
 # The body of a network: (sizes from the input to the output, random stream, precision) -> module.
 Body: TypeAlias = Callable[[tuple[int, ...], np.random.Generator, torch.dtype], nn.Module]
 Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
+ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "elu": nn.ELU, "tanh": nn.Tanh}
 
 
-def mlp(sizes: tuple[int, ...], stream: np.random.Generator, dtype: torch.dtype) -> nn.Sequential:
-    """Linear layers with ReLUs in between."""
+def mlp(
+    sizes: tuple[int, ...],
+    stream: np.random.Generator,
+    dtype: torch.dtype,
+    activation: str = "relu",
+    norm: bool = False,
+) -> nn.Sequential:
+    """Linear layers with activations in between, each after a LayerNorm if `norm`."""
     layers: list[nn.Module] = []
-    for inputs, outputs in itertools.pairwise(sizes):
-        layers += [linear(inputs, outputs, stream, dtype), nn.ReLU()]
-    return nn.Sequential(*layers[:-1])
+    for inputs, outputs in itertools.pairwise(sizes[:-1]):
+        layers.append(linear(inputs, outputs, stream, dtype))
+        if norm:
+            layers.append(nn.LayerNorm(outputs, dtype=dtype))
+        layers.append(ACTIVATIONS[activation]())
+    return nn.Sequential(*layers, linear(sizes[-2], sizes[-1], stream, dtype))
 
 
 def layer_norm(
-    sizes: tuple[int, ...], stream: np.random.Generator, dtype: torch.dtype
+    sizes: tuple[int, ...],
+    stream: np.random.Generator,
+    dtype: torch.dtype,
+    activation: str = "relu",
 ) -> nn.Sequential:
-    """Like `mlp`, with a LayerNorm between each hidden layer and its ReLU."""
-    layers: list[nn.Module] = []
-    for inputs, outputs in itertools.pairwise(sizes[:-1]):
-        hidden = linear(inputs, outputs, stream, dtype)
-        layers += [hidden, nn.LayerNorm(outputs, dtype=dtype), nn.ReLU()]
-    return nn.Sequential(*layers, linear(sizes[-2], sizes[-1], stream, dtype))
+    """Like `mlp`, with a LayerNorm between each hidden layer and its activation."""
+    return mlp(sizes, stream, dtype, activation, norm=True)
 
 
 BODIES: dict[str, Body] = {"mlp": mlp, "layer_norm": layer_norm}
@@ -59,6 +70,23 @@ def find_body(name: str, *, importing: bool = True) -> Body:
     return _bodies.setdefault(name, import_callable(name, "network body", "body"))
 
 
+def body_of(config: Config, network: Literal["actor", "critic"]) -> Body:
+    """The body of one of the networks, with the activations and norms of the config."""
+    body = find_body(config.body)
+    if config.body == "layer_norm" and config.layer_norm == "critic":
+        raise BadInput(
+            "body layer_norm puts a norm into every network; use --layer-norm critic alone"
+        )
+    if config.body in BODIES:
+        normed = config.body == "layer_norm" or config.layer_norm in (network, "both")
+        return partial(mlp, activation=config.activation, norm=normed)
+    for knob, plain in (("activation", "relu"), ("layer_norm", "none")):
+        if (value := getattr(config, knob)) != plain:
+            what = f"{knob} is {value}, but the body {config.body} makes its layers itself"
+            raise BadInput(f"{what}; leave {knob} at {plain}")
+    return body
+
+
 def body_name(body: str | Body) -> str:
     """The name of a body, for a config; a callable is registered so that `find_body` finds it."""
     if isinstance(body, str):
@@ -75,7 +103,8 @@ def make_layers(
 ) -> nn.Module:
     """The module of a body. One of the user's own is tried with one row and with two."""
     layers = body(sizes, stream, dtype)
-    if body in BODIES.values() or torch.get_default_device().type == "meta":
+    ours = getattr(body, "func", body) in BODIES.values()
+    if ours or torch.get_default_device().type == "meta":
         return layers
     name, expected = name_of(body), f"expected {sizes[-1]} per row, of {dtype}"
     if not isinstance(layers, nn.Module):

@@ -56,6 +56,7 @@ class Saved:
     config: Config
     built_with: Config
     layout: Layout
+    env_name: str | None
     low: Tensor
     high: Tensor
     dtype: torch.dtype
@@ -208,7 +209,7 @@ class Saved:
     def restore(self, path: str | Path) -> Self:
         """Take over the state of a saved agent that has this one's networks and knobs."""
         with _reading(path):
-            header = files.header(Path(path).resolve())
+            header = _header(path)
             _compare(_described(header), self.state_dict())
             state = load_file(path)
         self.load_state_dict(state)
@@ -221,7 +222,7 @@ class Saved:
         `T3D.load(path)` makes a new agent; `agent.load(path)` is `agent.restore(path)`.
         """
         with _reading(path):
-            header = files.header(Path(path).resolve())
+            header = _header(path)
             about = _About.read(header)
         config = dataclasses.replace(about.config, device=device or about.config.device)
         usable_device(config.device)
@@ -232,19 +233,28 @@ class Saved:
             sizes = about.layout, about.low, about.high
             agent: Self = cls(*sizes, config, dtype=about.dtype)  # type: ignore[call-arg]
         agent.load_state_dict(state)
+        if config.engine != "auto":  # a run writes the engine that it chose: its agent has its env
+            agent.env_name = config.env
         return agent
 
 
 def saved_config(path: str | Path) -> Config:
     """The config of a saved agent."""
     with _reading(path):
-        return _About.read(files.header(Path(path).resolve())).config
+        return _About.read(_header(path)).config
 
 
 def saved_layout(path: str | Path) -> Layout:
     """The layout of a saved agent's states."""
     with _reading(path):
-        return _About.read(files.header(Path(path).resolve())).layout
+        return _About.read(_header(path)).layout
+
+
+def _header(path: str | Path) -> files.Header:
+    """The header of an agent's file."""
+    if Path(path).is_dir():
+        raise BadInput(f"it is a folder; name a file, of a run {Path(path) / 'best.safetensors'}")
+    return files.header(Path(path).resolve())
 
 
 class _About(NamedTuple):
@@ -262,7 +272,7 @@ class _About(NamedTuple):
         about: dict[str, Any] = files.parse_json(header.metadata["t3d"].encode())
         config = Config.from_dict(about["config"])
         layout = Layout.from_json(about["layout"])
-        layers = len(config.hidden) + len(layout.images)
+        layers = max(map(len, config.hidden_layers.values())) + len(layout.images)
         if _ARRAYS_PER_LAYER * layers > len(header.shapes):
             raise BadInput(f"it has {len(header.shapes)} arrays for {layers} layers and images")
         if about["dtype"] not in ("float32", "float64"):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -63,6 +63,17 @@ class Collector:
         """Environments that could not resume the episode of a checkpoint: they began another."""
         return self.environments.lost
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether an evaluation may be played now."""
+        return self.environments.at_rest
+
+    def cut(self) -> list[int]:
+        """Cut the episode in progress in the only environment: its number; else none."""
+        cut = self.environments.cut()
+        self._drop(cut)
+        return cut
+
     def take_events(self) -> list[Event]:
         """The environments whose process was lost and restarted since the last call."""
         events = []
@@ -71,9 +82,13 @@ class Collector:
             events.append(restart_event(env, why, episode=episode))
         return events
 
+    def set_attribute(self, name: str, value: Any) -> None:
+        """Set an attribute of every environment, when its next episode begins."""
+        self.environments.set_attribute(name, value)
+
     def measures(self) -> dict[str, float]:
-        """Nothing: playing here has no measurements of its own."""
-        return {}
+        """How late steps were, at a control rate."""
+        return self.environments.lateness.take()
 
     def step(
         self, policy: Policy, memory: Memory, meanwhile: Meanwhile = nullcontext
@@ -96,7 +111,8 @@ class Collector:
             self.chosen = self.exploration.act(policy, state, self.steps)
         action = self.chosen
         with meanwhile():
-            next_state, reward, terminated, truncated, lost = self.environments.step(action)
+            steps = self.environments.step(action)
+        next_state, reward, terminated, truncated, lost, infos = steps
         self.chosen = None
         transition = Transition(state, next_state, action, reward, terminated, truncated)
         if lost:  # these did not play: their episode is cut short, and nothing of it is stored
@@ -110,13 +126,20 @@ class Collector:
         for i in np.flatnonzero(terminated | truncated):
             number = int(self.environments.episode[i]) - 1  # by now the next has begun
             env = self.environments.first + int(i)
-            episodes.append(Episode(env, number, int(self.length[i]), float(self.total[i])))
+            length, total = int(self.length[i]), float(self.total[i])
+            episodes.append(Episode(env, number, length, total, infos[int(i)]))
             self._forget(i)
         return Played(transition, lost, episodes)
 
     def _forget(self, envs: list[int] | np.intp) -> None:
         """Count from 0 again in environments that are in a new episode."""
         self.length[envs], self.total[envs], self.exploration.drift[envs] = 0, 0, 0
+
+    def _drop(self, envs: list[int]) -> None:
+        """The same where an episode was cut; an action that it has not played is for no other."""
+        self._forget(envs)
+        if len(envs) == len(self.length):
+            self.chosen = None
 
     def evaluate(self, policy: Policy, env: EvaluationEnv, stop: Callable[[], bool]) -> Score:
         """Play the config's evaluation episodes in `env`; see Collecting."""
@@ -149,7 +172,7 @@ class Collector:
         self.total = arrays["total"].copy()
         self.exploration.drift = arrays["drift"].copy()
         self.chosen = arrays["chosen"].copy() if arrays["chosen"].size else None
-        self._forget(self.lost)
+        self._drop(self.lost)
         set_generator_state(self.exploration.random_actions, arrays["random_actions"])
         set_generator_state(self.exploration.gaussian, arrays["exploration"])
 

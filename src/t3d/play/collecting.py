@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from t3d.base.numbers import Array
 from t3d.play.envs import env_role
 from t3d.play.evaluate import EvaluationEnv, Policy, Score
+from t3d.play.info import EpisodeInfo
 from t3d.play.workers import WorkerEnv
 
 Meanwhile = Callable[[], AbstractContextManager[None]]
@@ -60,6 +61,7 @@ class Episode(NamedTuple):
     number: int
     length: int
     total: float  # its undiscounted return
+    info: EpisodeInfo = EpisodeInfo()
 
 
 class Event(NamedTuple):
@@ -98,6 +100,16 @@ class Collecting(Protocol):
     def lost(self) -> list[int]:
         """Environments that could not resume the episode of a checkpoint: they began another."""
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether an evaluation may be played now: not during an episode in the only environment.
+
+        Checkpoints wait, too: they take time, and a resumed run would cut the episode.
+        """
+
+    def cut(self) -> list[int]:
+        """Cut the episode in progress in the only environment: its number; else none."""
+
     def reset(self) -> None:
         """Begin the first episode of every environment."""
 
@@ -111,6 +123,12 @@ class Collecting(Protocol):
 
     def take_events(self) -> list[Event]:
         """What happened to environments and collectors since the last call."""
+
+    def set_attribute(self, name: str, value: Any) -> None:
+        """Set an attribute of every training environment, when its next episode begins.
+
+        The value is kept in checkpoints: plain JSON values only.
+        """
 
     def measures(self) -> dict[str, float]:
         """Measurements of playing since the last call, for metrics.jsonl."""

@@ -1,33 +1,35 @@
 """One environment: made, checked, and guarded."""
 
-import os
-import signal
 import struct
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias, cast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import gymnasium as gym
 import numpy as np
 
 from t3d.base.errors import BadInput, BrokenEnvironment, T3DError
-from t3d.base.extras import how_to_install
-from t3d.base.imports import import_module_of, member, name_of
 from t3d.base.numbers import Array, as_floats, as_number, as_truth
 from t3d.base.observation import Layout
-from t3d.base.signals import Ended, set_handlers_again
+from t3d.base.signals import set_handlers_again
 from t3d.base.text import blame as blame
 from t3d.base.text import did_you_mean, one_line, shown
 from t3d.config import Config
 from t3d.play import surroundings
+from t3d.play.info import EpisodeInfo, Tally
+from t3d.play.making import EnvSource as EnvSource
+from t3d.play.making import create, release, rendered, unfolded
+from t3d.play.making import env_name as env_name
+from t3d.play.making import missing_extra as missing_extra
+from t3d.play.making import raise_interrupt as raise_interrupt
 from t3d.play.observe import Observer
+from t3d.play.pacing import Lateness, Paced
 from t3d.play.pooled import PooledEnv, can_render
 
-# A Gymnasium id, module:EnvId, module:callable, or a callable that makes an environment.
-EnvSource: TypeAlias = str | Callable[[], gym.Env[Any, Any]]
-Answer = tuple[Array, float, bool, bool]  # observation, reward, terminated, truncated
+Settings = dict[str, Any]  # attributes of an environment and their values, as in JSON
+# Observation, reward, terminated, truncated; and at the end of an episode, what its infos come to.
+Answer = tuple[Array, float, bool, bool, EpisodeInfo | None]
 _LARGEST = float(np.finfo(np.float32).max)
 _CLOSE_LIMIT = 10.0  # seconds that an environment has to close
 _REWARD_AND_ENDS = struct.Struct("<d??")
@@ -45,112 +47,15 @@ def checksum(
     return crc32(rest, crc32(np.ascontiguousarray(observation).data, before))
 
 
-def env_name(source: EnvSource) -> str:
-    """The name an environment goes by in run folders: its id, or module:callable."""
-    if isinstance(source, str):
-        return source
-    if not callable(source):
-        expected = "an environment's name, or a callable that makes one: lambda: env"
-        raise BadInput(f"env is a {type(source).__name__}; expected {expected}")
-    return name_of(source)
-
-
 def env_role(index: int | None) -> str:
     """What an environment is for: training has numbers."""
     return "the evaluation environment" if index is None else f"environment {index}"
 
 
-def _rendered(env: gym.Env[Any, Any], name: str) -> gym.Env[Any, Any]:
-    """The same environment with rendered images as its observations."""
-    try:
-        return gym.wrappers.AddRenderObservation(env)
-    except gym.error.DependencyNotInstalled as error:
-        raise BadInput(missing_extra(name, error)) from error
-    except Exception as error:  # whatever a graphics driver raises
-        raise BadInput(f"environment {name!r} cannot be rendered: {blame(error)}") from error
-
-
-def draw_without_a_screen() -> None:
-    """Have pygame and MuJoCo render off screen, unless there is a screen or the user chose."""
-    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
-    if sys.platform == "linux" and not ("DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ):
-        os.environ.setdefault("MUJOCO_GL", "egl")
-
-
-def _create(source: EnvSource, name: str, render_mode: str | None) -> gym.Env[Any, Any]:
-    if render_mode:
-        draw_without_a_screen()
-    # An environment that cannot be rendered need not take the argument.
-    rendering: dict[str, Any] = {"render_mode": render_mode} if render_mode else {}
-    maker: Callable[..., Any] | None = source if callable(source) else _callable_in_module(source)
-    try:
-        if maker is None:
-            assert isinstance(source, str)
-            return gym.make(source, disable_env_checker=True, **rendering)
-        env = maker(**rendering)
-    except gym.error.DependencyNotInstalled as error:
-        raise BadInput(missing_extra(name, error)) from error
-    except ModuleNotFoundError as error:
-        raise BadInput(
-            f"environment {name!r} needs the module {error.name!r}: install it"
-        ) from error
-    except gym.error.Error as error:
-        if name in gym.registry:
-            raise BadInput(f"environment {name!r} cannot be made: {one_line(error)}") from error
-        near = did_you_mean(name, gym.registry)
-        advice = near or "; your own goes as module:EnvId or module:callable"
-        raise BadInput(f"no environment is called {name!r}{advice}") from error
-    except T3DError:
-        raise
-    except BaseException as error:
-        raise_interrupt(error)
-        if rendering and isinstance(error, TypeError) and "render_mode" in one_line(error):
-            advice = "add the argument to render it, as docs/environments.md shows"
-            raise BadInput(f"environment {name!r} takes no render_mode; {advice}") from error
-        advice = f" with {rendering}" if rendering else ""
-        raise BadInput(f"environment {name!r} cannot be made{advice}: {blame(error)}") from error
-    if not isinstance(env, gym.Env):
-        kind = type(env).__name__
-        raise BadInput(f"{name!r} made a {kind}; expected a gymnasium.Env")
-    return env
-
-
-def _callable_in_module(source: str) -> Callable[..., Any] | None:
-    """What `module:name` names, if it is a callable; None if Gymnasium is to look it up."""
-    module_name, colon, attribute = source.partition(":")
-    if not colon:
-        return None
-    module = import_module_of(source, "environment", "env")
-    maker = member(module, attribute)
-    if callable(maker):
-        return cast(Callable[..., Any], maker)
-    if attribute not in gym.registry:
-        names = [key for key, value in vars(module).items() if callable(value)] + list(gym.registry)
-        advice = did_you_mean(attribute, names)
-        raise BadInput(f"module {module_name!r} neither has nor registers {attribute!r}{advice}")
-    return None
-
-
-def missing_extra(name: str, error: gym.error.DependencyNotInstalled) -> str:
-    """The error for an environment whose packages are not installed."""
-    text = str(error).lower()
-    extras = {"mujoco": "mujoco", "box2d": "box2d", "pygame": "classic"}
-    extra = next((extra for word, extra in extras.items() if word in text), None)
-    if extra is None:
-        return f"environment {name!r} needs a package that is not installed: {one_line(error)}"
-    return f"environment {name!r} needs an extra: {how_to_install(extra)}"
-
-
-def raise_interrupt(error: BaseException) -> None:
-    """Pass on a signal of the user's; all else that foreign code raises is an error of its own."""
-    by_ctrl_c = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if isinstance(error, Ended) or (isinstance(error, KeyboardInterrupt) and by_ctrl_c):
-        raise error
-
-
-def _close(env: gym.Env[Any, Any]) -> None:
+def close_env(env: gym.Env[Any, Any]) -> None:
     """End an environment, if it does so in time. An error in that does not matter any more."""
     try:
+        release(env)
         with surroundings.undone(), surroundings.time_limited(_CLOSE_LIMIT):
             env.close()
     except BaseException as error:
@@ -190,7 +95,7 @@ class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
         env: gym.Env[Any, Any],
         name: str,
         index: int | None,
-        observer: Observer,
+        config: Config,
         remake: Callable[[], gym.Env[Any, Any]] | None,
         usual: surroundings.Settings,
     ) -> None:
@@ -203,12 +108,14 @@ class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
         assert isinstance(space, gym.spaces.Box)
         self.low: Array = np.asarray(space.low, space.dtype)
         self.high: Array = np.asarray(space.high, space.dtype)
-        self._observer = observer
-        self.layout = layout = observer.layout
+        self._observer = Observer(env.observation_space, name, config, space)
+        self._tally = Tally(config.log_info)
+        self.layout = layout = self._observer.layout
         low, high = (0, 255) if layout.images else (-np.inf, np.inf)
         self.observation_space = gym.spaces.Box(low, high, (layout.size,), layout.dtype.type)
         self._episode_seed: int | None = None
         self._step = 0
+        self.settings: Settings = {}  # attributes of the environment, set at every reset
 
     def _broken(self, what: str) -> BrokenEnvironment:
         role = env_role(self.index).removeprefix("the ")
@@ -233,21 +140,29 @@ class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
         """Start an episode."""
         first = self._episode_seed is None
         self._episode_seed, self._step = seed, 0
+        self._tally.clear()
         try:
             with surroundings.undone():
                 if self._remake and not first:
-                    with surroundings.time_limited(_CLOSE_LIMIT):
-                        self.env.close()
+                    close_env(self.env)
                     self.env = self._remake()
+                unknown = [name for name in self.settings if not self._set(name)]
                 answer = self.env.reset(seed=seed, options=options)
         except BaseException as error:
             raise self._failed("reset()", error) from error
+        if unknown:
+            hint = did_you_mean(unknown[0], vars(self.env.unwrapped))
+            raise self._broken(f"it has no attribute {unknown[0]!r} to set{hint}")
         changed = surroundings.changes(self._usual)
         if changed:
             raise self._broken(f"it changed {changed[0]}; {surroundings.ADVICE}")
-        if not isinstance(answer, tuple) or len(answer) != 2:
+        if not isinstance(answer, (tuple, list)) or len(answer) != 2:
             raise self._broken("reset() must return (observation, info)")
-        return self._checked(answer[0]), {}
+        return self._checked(answer[0]), answer[1]
+
+    def _set(self, name: str) -> bool:
+        """Set an attribute, of the environment or of a wrapper; False if none of them has it."""
+        return self.env.set_wrapper_attr(name, self.settings[name], force=False)
 
     def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
         """Play one action."""
@@ -260,10 +175,10 @@ class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
             set_handlers_again()
         except BaseException as error:
             raise self._failed("step()", error) from error
-        if not isinstance(answer, tuple) or len(answer) != 5:
+        if not isinstance(answer, (tuple, list)) or len(answer) != 5:
             expected = "(observation, reward, terminated, truncated, info)"
             raise self._broken(f"step() must return {expected}")
-        observation, raw, terminated, truncated, _ = answer
+        observation, raw, terminated, truncated, info = answer
         try:
             reward = float(raw) if isinstance(raw, float) else as_number(raw)
             if not (type(terminated) is bool and type(truncated) is bool):
@@ -275,7 +190,17 @@ class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
             raise self._broken(f"{what}; expected a number and two truth values") from error
         if not abs(reward) <= _LARGEST:  # so is nan
             raise self._broken(f"reward is {reward}; expected a finite number")
-        return self._checked(observation), reward, terminated, truncated, {}
+        try:
+            self._tally.add(info)
+        except BaseException as error:  # of an info that is asked for its items: do without it
+            raise_interrupt(error)
+        return self._checked(observation), reward, terminated, truncated, info
+
+    def play(self, action: Array) -> Answer:
+        """Play one action; the episode's last answer has what its infos come to."""
+        observation, reward, terminated, truncated, _ = self.step(action)
+        info = self._tally.summary() if terminated or truncated else None
+        return observation, reward, terminated, truncated, info
 
     def replay(self, seed: int, actions: Array) -> tuple[Array, int]:
         """Reset with a seed and play some actions, or as many as there are in the episode.
@@ -293,7 +218,16 @@ class GuardedEnv(gym.Wrapper[Array, Array, Any, Any]):
 
     def close(self) -> None:
         """End the environment."""
-        _close(self.env)
+        close_env(self.env)
+
+
+class RememberingEnv(GuardedEnv):
+    """One whose observations tell its last actions."""
+
+    def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        """Play one action."""
+        self._observer.remember(action)
+        return super().step(action)
 
 
 class Spaces(NamedTuple):
@@ -310,6 +244,23 @@ class Spaces(NamedTuple):
         assert isinstance(action, gym.spaces.Box)
         return cls(env.layout, as_floats(action.low), as_floats(action.high))
 
+    def require_same(self, name: str, other: "Spaces", whose: str) -> None:
+        """Refuse to play `name`, which has these spaces, with an agent for others."""
+        same_bounds = all(np.array_equal(*pair) for pair in zip(self[1:], other[1:]))
+        if self.layout != other.layout or not same_bounds:
+            what = f"{name!r} has {self.in_words()}"
+            raise BadInput(f"{what}; {whose} has {other.in_words()}: these must be equal")
+
+    def in_words(self) -> str:
+        """The sizes and the bounds."""
+        images = [f"images of {i.channels} x {i.height} x {i.width}" for i in self.layout.images]
+        sizes = [*images, *([f"{self.layout.vector} numbers"] if self.layout.vector else [])]
+        bounds = [f"{low:g} to {high:g}" for low, high in zip(self.low, self.high)]
+        count = f"{len(bounds)} action{'s' if len(bounds) > 1 else ''}"
+        bounds = bounds[:1] if len(set(bounds)) == 1 else bounds
+        actions = f"{count} from {', '.join(bounds)}"
+        return f"observations of {' and '.join(sizes)}, and {actions}"
+
 
 def time_limit(env: GuardedEnv) -> int | None:
     """The steps after which the environment says that it ends an episode."""
@@ -322,6 +273,44 @@ class EnvMaker:
 
     source: EnvSource
     config: Config
+    eval_source: EnvSource | None = None  # what the config's eval_env names, if not by its name
+    lateness: Lateness = field(default_factory=Lateness, compare=False, repr=False)  # of them all
+
+    @classmethod
+    def variant(
+        cls, config: Config, env: EnvSource | None, env_kwargs: Mapping[str, Any] | None
+    ) -> "EnvMaker":
+        """For the environment in which a run is evaluated, or for another that the user passed.
+
+        The arguments come on top of the run's, if the environment has the same name.
+        """
+        own = config.eval_env or config.env
+        source, arguments = (own, {}) if env is None else unfolded(env)
+        name = env_name(source)
+        others = config.eval_env_kwargs if name == own else {}
+        arguments = {**others, **arguments, **(env_kwargs or {})}
+        if config.single_env and name == config.env and not arguments:
+            return cls(source, config)
+        config = replace(config, single_env=False, eval_env=name, eval_env_kwargs=arguments)
+        return cls(config.env, config, source).for_evaluation()
+
+    def for_evaluation(self) -> "EnvMaker":
+        """The maker of the environment in which agents are evaluated; itself, if it is the same."""
+        config = self.config
+        if config.eval_env is None and not config.eval_env_kwargs:
+            return self
+        same = config.eval_env in (None, config.env)
+        source = self.source if same else config.eval_env
+        arguments = {**(config.env_kwargs if same else {}), **config.eval_env_kwargs}
+        config = replace(
+            config,
+            env=config.eval_env or config.env,
+            env_kwargs=arguments,
+            eval_env=None,
+            eval_env_kwargs={},
+        )
+        source = self.eval_source or source or config.env
+        return EnvMaker(source, config, lateness=self.lateness)
 
     @property
     def name(self) -> str:
@@ -342,19 +331,25 @@ class EnvMaker:
         name, config = self.name, self.config
         mode = "rgb_array" if config.pixels else render_mode
         pooled = config.env_backend == "envpool"
+        if pooled and (config.env_kwargs or config.wrap):
+            knob = "env_kwargs" if config.env_kwargs else "wrap"
+            advice = "use --env-backend inline or processes"
+            raise BadInput(f"{knob} does not work with EnvPool's environments; {advice}")
         if pooled and mode and not can_render(name):
             if config.pixels:
                 advice = "use --env-backend inline or processes, or leave out --pixels"
                 raise BadInput(f"EnvPool does not render {name!r} reliably; {advice}")
             pooled = False  # for a video, Gymnasium's environment of this name will do
 
-        def create() -> gym.Env[Any, Any]:
+        def fresh() -> gym.Env[Any, Any]:
             env: gym.Env[Any, Any]
-            env = PooledEnv(name, mode) if pooled else _create(self.source, name, mode)
+            env = PooledEnv(name, mode) if pooled else create(self.source, config, mode)
+            if config.rate:
+                env = Paced(env, config.rate, self.lateness)
             if config.action_repeat > 1:
                 env = gym.wrappers.RepeatAction(env, config.action_repeat)
             if config.pixels:
-                env = _rendered(env, name)
+                env = rendered(env, name)
             if config.max_episode_steps:
                 env = gym.wrappers.TimeLimit(env, config.max_episode_steps)
             return env
@@ -363,17 +358,17 @@ class EnvMaker:
         env: gym.Env[Any, Any] | None = None
         try:
             with surroundings.undone():
-                env = create()
+                env = fresh()
             _check_spaces(env, name)
-            observer = Observer(env.observation_space, name, config)
             changed = surroundings.changes(usual)
             if changed:
                 raise BadInput(f"environment {name!r} changed {changed[0]}; {surroundings.ADVICE}")
-            remake = create if config.remake_envs else None
-            return GuardedEnv(env, name, index, observer, remake, usual)
+            remake = fresh if config.remake_envs else None
+            kind = RememberingEnv if config.action_history else GuardedEnv
+            return kind(env, name, index, config, remake, usual)
         except BaseException as error:
             if env is not None:
-                _close(env)
+                close_env(env)
             if isinstance(error, T3DError):
                 raise
             raise_interrupt(error)

@@ -1,14 +1,16 @@
 """Noiseless episodes, separate from training."""
 
 from collections.abc import Callable, Iterable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from t3d.base.errors import BadInput
 from t3d.base.numbers import Array
 from t3d.base.randomness import derived_seed
-from t3d.play.envs import EnvMaker, GuardedEnv
+from t3d.base.text import percent
+from t3d.play.envs import EnvMaker, GuardedEnv, Spaces
+from t3d.play.info import LIMIT, EpisodeInfo
 from t3d.play.workers import EpisodeLost, WorkerEnv
 
 EvaluationEnv = GuardedEnv | WorkerEnv
@@ -24,22 +26,16 @@ class Score(NamedTuple):
     starts: list[Array]  # the first state of each episode
     discounted: list[float]  # the discounted return from there
     cut_off: list[float]  # the weight of what a time limit cut off, 0 where the episode terminated
+    infos: list[EpisodeInfo]  # whether each was a success, and the means of the info's numbers
 
     def __str__(self) -> str:
-        return f"{self.mean:,.1f} ± {self.std:,.1f} over {len(self.returns)} episodes"
+        success = "" if self.success is None else f", success {percent(self.success)}"
+        return f"{self.mean:,.1f} ± {self.std:,.1f} over {len(self.returns)} episodes{success}"
 
     def __repr__(self) -> str:  # without the states
-        return f"Score(mean={self.mean:g}, std={self.std:g}, episodes={len(self.returns)})"
-
-    def add(
-        self, total: float, length: int, start: Array, discounted: float, cut_off: float
-    ) -> None:
-        """Append an episode."""
-        self.returns.append(total)
-        self.lengths.append(length)
-        self.starts.append(start)
-        self.discounted.append(discounted)
-        self.cut_off.append(cut_off)
+        success = "" if self.success is None else f", success={self.success:g}"
+        episodes = len(self.returns)
+        return f"Score(mean={self.mean:g}, std={self.std:g}, episodes={episodes}{success})"
 
     @property
     def mean(self) -> float:
@@ -51,10 +47,35 @@ class Score(NamedTuple):
         """Standard deviation of the returns."""
         return float(np.std(self.returns))
 
+    @property
+    def success(self) -> float | None:
+        """The share of successes among the episodes that say; None if none does."""
+        successes = [info.success for info in self.infos if info.success is not None]
+        return float(np.mean(successes)) if successes else None
+
+    @property
+    def info(self) -> dict[str, float]:
+        """The mean of each number of the info over the episodes that had it."""
+        names = dict.fromkeys(name for info in self.infos for name in info.means)
+        return {
+            name: float(np.mean([info.means[name] for info in self.infos if name in info.means]))
+            for name in list(names)[:LIMIT]
+        }
+
 
 def evaluation_env(maker: EnvMaker) -> EvaluationEnv:
     """An environment to evaluate in: where those of training run, in this process or not."""
+    return separate_env(maker.for_evaluation())
+
+
+def separate_env(maker: EnvMaker) -> EvaluationEnv:
+    """One environment, not for training, in this process or in its own."""
     return WorkerEnv(maker) if maker.config.env_backend == "processes" else maker.make()
+
+
+def spaces_of(env: EvaluationEnv) -> Spaces:
+    """The spaces of an environment in this process or in its own."""
+    return Spaces.of(env) if isinstance(env, GuardedEnv) else env.spaces
 
 
 def evaluate(
@@ -72,7 +93,7 @@ def evaluate(
     episodes. Training picks its best agent on "evaluation" episodes; nothing is picked on
     "test" episodes. Once `stop` says so, it returns the episodes that are finished.
     """
-    score = Score([], [], [], [], [])
+    score = Score([], [], [], [], [], [])
     for episode in episodes:
         one = None
         while one is None:
@@ -82,25 +103,27 @@ def evaluate(
                 one = _play(policy, env, derived_seed(seed, purpose, episode), discount, stop)
             except EpisodeLost:  # the same seed in its next process: the same episode
                 continue
-        score.add(*one)
+        columns: tuple[list[Any], ...] = score
+        for column, value in zip(columns, one):
+            column.append(value)
     return score
 
 
 def _play(
     policy: Policy, env: EvaluationEnv, seed: int, discount: float, stop: Callable[[], bool]
-) -> tuple[float, int, Array, float, float] | None:
-    """Play one episode, for Score.add; None if it was stopped."""
+) -> tuple[Any, ...] | None:
+    """Play one episode, for each column of Score; None if it was stopped."""
     state, _ = env.reset(seed=seed)
     start, total, discounted, length = state.copy(), 0.0, 0.0, 0
-    terminated = truncated = False
-    while not (terminated or truncated):
+    info: EpisodeInfo | None = None  # known at the end
+    while info is None:
         if stop():
             return None
         if length == _ENDLESS:
             advice = "set --max-episode-steps"
             raise BadInput(f"{env.name}: an episode has {length:,} steps and no end; {advice}")
-        state, reward, terminated, truncated, _ = env.step(policy(state[None])[0])
+        state, reward, terminated, _, info = env.play(policy(state[None])[0])
         total += reward
         discounted += discount**length * reward
         length += 1
-    return total, length, start, discounted, 0.0 if terminated else discount**length
+    return total, length, start, discounted, 0.0 if terminated else discount**length, info

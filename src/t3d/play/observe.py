@@ -32,9 +32,16 @@ class _Part(NamedTuple):
 
 
 class Observer:
-    """Turns observations of one environment into rows, and stacks the frames of an episode."""
+    """Turns observations of one environment into rows, with the histories of an episode.
 
-    def __init__(self, space: Any, name: str, config: Config) -> None:
+    With images, `frame_stack` stacks these alone, and a memory stores each once. Without, it joins
+    the last observations, the oldest first. The last actions, from -1 to 1 in their range, come at
+    the end; before the first there are zeros, the middle of the range.
+    """
+
+    def __init__(
+        self, space: Any, name: str, config: Config, action_space: gym.spaces.Box | None = None
+    ) -> None:
         """Check an observation space; one that T3D cannot learn from is refused."""
         self._grey, self._side = config.grey, config.image_size
         self.parts = _parts(space, name)
@@ -43,7 +50,6 @@ class Observer:
             for knob, is_set in (
                 ("grey", config.grey),
                 ("image_size", config.image_size),
-                ("frame_stack", config.frame_stack > 1),
             ):
                 if is_set:
                     advice = "leave it out, or learn from rendered images with --pixels"
@@ -52,7 +58,18 @@ class Observer:
             _pillow()
         sizes = tuple(self._image_size(part, name) for part in images)
         vector = sum(int(np.prod(part.shape)) for part in self.parts if not part.image)
-        self.layout = Layout(vector, sizes, config.frame_stack)
+        self._depth = config.frame_stack
+        vector *= 1 if images else self._depth
+        self._actions: list[Array] = []  # the last ones, the oldest first
+        if config.action_history:
+            assert action_space is not None
+            self._low, self._high = (
+                np.asarray(bound, np.float64) for bound in (action_space.low, action_space.high)
+            )
+            self._actions = [np.zeros(action_space.shape, np.float32)] * config.action_history
+            vector += config.action_history * len(self._low)
+        self.layout = Layout(vector, sizes, self._depth if images else 1)
+        self._plain = len(self.parts) == 1 and not (images or self._actions or self._depth > 1)
         self._frames: list[Array] = []
 
     def _image_size(self, part: _Part, name: str) -> Image:
@@ -68,19 +85,35 @@ class Observer:
 
     def __call__(self, observation: Any, first: bool) -> Array:
         """The row of an observation, or a ValueError; `first` begins an episode."""
-        if len(self.parts) == 1 and not self.layout.images:
+        if self._plain:
             return _vector(self.parts[0], observation).reshape(-1)
+        if first:
+            self._actions = [np.zeros_like(action) for action in self._actions]
         values = [(part, _pick(part, observation)) for part in self.parts]
         vectors = [_vector(part, value).reshape(-1) for part, value in values if not part.image]
         if not self.layout.images:
-            return np.concatenate(vectors)
+            if self._depth > 1:
+                vectors = self._stacked(np.concatenate(vectors), first)
+            return np.concatenate([*vectors, *self._actions])
         images = [self._image(part, value) for part, value in values if part.image]
-        frame = np.concatenate([image.reshape(-1) for image in images])
-        depth = self.layout.frame_stack
-        self._frames = [frame] * depth if first else [*self._frames[1:], frame]
+        frames = self._stacked(np.concatenate([image.reshape(-1) for image in images]), first)
+        vectors += self._actions
         return np.concatenate(
-            [*self._frames, *(np.ascontiguousarray(vector).view(np.uint8) for vector in vectors)]
+            [*frames, *(np.ascontiguousarray(vector).view(np.uint8) for vector in vectors)]
         )
+
+    def _stacked(self, frame: Array, first: bool) -> list[Array]:
+        """The last frames of the episode; at its start, the first one in place of those before."""
+        if self._depth == 1:
+            return [frame]
+        self._frames = [frame] * self._depth if first else [*self._frames[1:], frame]
+        return self._frames
+
+    def remember(self, action: Array) -> None:
+        """Note an action that is about to be played."""
+        low, high = self._low, self._high
+        scaled = (action - low / 2 - high / 2) / (high / 2 - low / 2)  # no overflow
+        self._actions = [*self._actions[1:], scaled.astype(np.float32)]
 
     def _image(self, part: _Part, value: Any) -> Array:
         """An image channel by channel; grey and resized if the config says so."""

@@ -1,6 +1,5 @@
 """Environments of EnvPool (an extra): compiled ones, which play in threads of their own."""
 
-import warnings
 from functools import partial
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 from t3d.base.errors import BadInput
 from t3d.base.extras import how_to_install
 from t3d.base.numbers import Array
+from t3d.base.output import no_warnings
 from t3d.base.text import did_you_mean
 
 # The families of tasks that EnvPool renders by itself, and the frames per second of a video.
@@ -68,8 +68,7 @@ class PooledEnv(gym.Env[Any, Array]):
         if self.render_mode:
             options["render_mode"] = self.render_mode
         pool = _library().make(self._task, env_type="gymnasium", **options)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # at their first use: that bounds are rounded
+        with no_warnings():  # at their first use: that bounds are rounded
             _ = pool.observation_space, pool.action_space
         return pool
 
@@ -80,7 +79,8 @@ class PooledEnv(gym.Env[Any, Array]):
         super().reset(seed=seed)
         seed = int(self.np_random.integers(2**31)) if seed is None else seed
         self._pool, self._playing = self._make_pool(seed), False
-        return _first(self._pool.reset()[0]), {}
+        observation, info = self._pool.reset()
+        return _first(observation), _first(info)
 
     def send(self, action: Array) -> None:
         """Begin a step, and do not wait; the next `step` ends it, and ignores its own action."""
@@ -96,16 +96,17 @@ class PooledEnv(gym.Env[Any, Array]):
         if not self._playing:
             self.send(action)
         self._playing = False
-        observation, reward, terminated, truncated, _ = self._pool.recv()
-        return _first(observation), float(reward[0]), bool(terminated[0]), bool(truncated[0]), {}
+        observation, reward, terminated, truncated, info = self._pool.recv()
+        ends = bool(terminated[0]), bool(truncated[0])
+        return _first(observation), float(reward[0]), *ends, _first(info)
 
     def render(self) -> Any:
         """A picture, (height, width, 3)."""
         return self._pool.render()[0]
 
 
-def _first(observation: Any) -> Any:
-    """The observation of a pool's only environment."""
-    if isinstance(observation, dict):
-        return {name: _first(part) for name, part in observation.items()}
-    return observation[0]
+def _first(rows: Any) -> Any:
+    """The observation or the info of a pool's only environment."""
+    if isinstance(rows, dict):
+        return {name: _first(part) for name, part in rows.items()}
+    return rows[0]

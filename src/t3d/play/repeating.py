@@ -42,7 +42,8 @@ def try_to_repeat(maker: EnvMaker, seconds: float) -> Trial:
 
     The environments are made for this, where those of a run will be: here or in processes.
     """
-    maker = EnvMaker(maker.source, dataclasses.replace(maker.config, env_restarts=0))
+    once = dataclasses.replace(maker.config, env_restarts=0, rate=0.0)
+    maker = dataclasses.replace(maker, config=once)
     try:
         with (
             closing(make_vector(maker, range(1))) as one,
@@ -76,7 +77,9 @@ def _compare(one: Vector, other: Vector, seconds: float) -> Trial:
 
 def _repeats_when_new(maker: EnvMaker, number: int, seconds: float) -> bool:
     """Whether two new environments play the same in an episode in which used ones do not."""
-    always_new = EnvMaker(maker.source, dataclasses.replace(maker.config, remake_envs=True))
+    always_new = dataclasses.replace(
+        maker, config=dataclasses.replace(maker.config, remake_envs=True)
+    )
     if maker.config.remake_envs:  # they were new already
         return False
     with closing(make_vector(always_new, range(1))) as new:
@@ -92,7 +95,7 @@ def _episode(vector: Vector, number: int, seconds: float) -> list[int]:
     for _ in range(_STEPS):
         (answer,) = vector.step(random.uniform(low, high).astype(np.float32)[None])
         assert answer is not None  # a process that is lost is not restarted, but raises
-        checksums.append(checksum(checksums[-1], *answer))
+        checksums.append(checksum(checksums[-1], *answer[:4]))
         if answer[2] or answer[3] or time.perf_counter() > until:
             break
     return checksums

@@ -115,7 +115,8 @@ def serve(pipe: Connection, maker: EnvMaker, index: int | None, by_main_thread: 
 def _execute(env: GuardedEnv, command: str, arguments: list[Any]) -> tuple[Any, ...]:
     """An observation, and the rest of the answer."""
     if command == "step":
-        return env.step(*arguments)[:4]
+        return env.play(*arguments)
+    env.settings, *arguments = arguments
     if command == "reset":
         return env.reset(seed=arguments[0])[:1]
     return env.replay(*arguments)

@@ -1,14 +1,17 @@
 """N environments in parallel: the one place that knows about resets."""
 
+import json
 from collections.abc import Iterable
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from t3d.base import files
 from t3d.base.errors import BrokenEnvironment
 from t3d.base.numbers import Array
 from t3d.base.randomness import derived_seed
-from t3d.play.envs import Answer, EnvMaker, GuardedEnv, Spaces, checksum
+from t3d.play.envs import Answer, EnvMaker, GuardedEnv, Settings, Spaces, checksum
+from t3d.play.info import EpisodeInfo
 from t3d.play.pooled import PooledEnv
 from t3d.play.workers import Workers
 
@@ -29,9 +32,13 @@ class InProcess:
             raise
         self.spaces = Spaces.of(self.envs[0])
 
+    def configure(self, index: int, settings: Settings) -> None:
+        """Set attributes of an environment whenever it begins an episode, from the next one on."""
+        self.envs[index].settings = settings
+
     def step(self, action: Array) -> list[Answer | None]:
         """Play one action in each."""
-        return [env.step(row)[:4] for env, row in zip(self.envs, action)]
+        return [env.play(row) for env, row in zip(self.envs, action)]
 
     def reset(self, seeds: dict[int, int]) -> dict[int, Array]:
         """Begin an episode in those that have a seed."""
@@ -84,6 +91,7 @@ class Steps(NamedTuple):
     terminated: Array
     truncated: Array
     lost: list[int]  # environments that did not play it, since their process was lost
+    infos: dict[int, EpisodeInfo]  # of the episodes that it ended
 
 
 class Environments:
@@ -95,6 +103,8 @@ class Environments:
     Environments are numbered from `first` on: in a run with collectors, others come before them.
     """
 
+    at_rest = True  # an evaluation may be played now: always, as it has an environment of its own
+
     def __init__(self, maker: EnvMaker, first: int = 0) -> None:
         self.first, config = first, maker.config
         self.indices = range(first, first + config.num_envs)
@@ -103,12 +113,16 @@ class Environments:
         self.layout = self.vector.spaces.layout
         self.num_envs = config.num_envs
         self.seed = config.seed
+        self.lateness = maker.lateness
         self.lost: list[int] = []
         self.episode = np.zeros(self.num_envs, np.int64)
         self.played: list[list[Array]] = [[] for _ in range(self.num_envs)]
         self.checksums = [0] * self.num_envs  # of the answers to them
         self.before: list[tuple[list[Array], int]] = [([], 0)] * self.num_envs  # the same
         self.state: Array = np.zeros((self.num_envs, self.layout.size), self.layout.dtype)
+        self.settings: Settings = {}  # attributes for the episodes that begin from here on
+        # Those of the current episode of each environment, and of the one before it.
+        self.applied: list[tuple[Settings, Settings]] = [({}, {})] * self.num_envs
         self._broken: BrokenEnvironment | None = None  # at a reset, after a good step
 
     def episode_seed(self, index: int, back: int = 0) -> int:
@@ -124,10 +138,29 @@ class Environments:
         """Reset some environments, each to the episode whose number it is at."""
         for index in which:
             self.played[index] = []
+            self._apply(index, self.settings, self.applied[index][0])
         seeds = {index: self.episode_seed(index) for index in which}
         for index, observation in self.vector.reset(seeds).items():
             self.state[index] = observation
             self.checksums[index] = checksum(0, self.state[index])
+
+    def _apply(self, index: int, settings: Settings, before: Settings) -> None:
+        self.applied[index] = settings, before
+        self.vector.configure(index, settings)
+
+    def set_attribute(self, name: str, value: Any) -> None:
+        """Set an attribute of every environment, when its next episode begins.
+
+        An episode that has begun, but has no step yet, begins again.
+        """
+        if name in self.settings and self.settings[name] == value:
+            return
+        self.settings = self.settings | {name: value}
+        before = [settings for _, settings in self.applied]
+        new = [index for index, played in enumerate(self.played) if not played]
+        self._begin(new)
+        for index in new:
+            self.applied[index] = self.settings, before[index]
 
     def check(self) -> None:
         """Raise the error of a reset that failed after the last step."""
@@ -141,6 +174,7 @@ class Environments:
         reward = np.zeros(self.num_envs)
         terminated, truncated = np.zeros((2, self.num_envs), np.bool_)
         lost, ended = [], []
+        infos: dict[int, EpisodeInfo] = {}
         for i, (answer, row) in enumerate(zip(answers, action.copy())):
             if answer is None:
                 next_state[i] = self.state[i]
@@ -148,20 +182,29 @@ class Environments:
                 ended.append(i)
                 self.before[i] = [], 0  # it has no end that could be compared
                 continue
-            next_state[i], reward[i], terminated[i], truncated[i] = answer
+            next_state[i], reward[i], terminated[i], truncated[i], info = answer
             self.played[i].append(row)
-            self.checksums[i] = checksum(self.checksums[i], next_state[i], *answer[1:])
-            if answer[2] or answer[3]:
+            self.checksums[i] = checksum(self.checksums[i], next_state[i], *answer[1:4])
+            if info is not None:
                 ended.append(i)
+                infos[i] = info
                 self.before[i] = self.played[i], self.checksums[i]
         self.state = next_state.copy()
         if ended:
-            self.episode[ended] += 1
-            try:
-                self._begin(ended)
-            except BrokenEnvironment as error:  # the step was good: it counts
-                self._broken = error
-        return Steps(next_state, reward, terminated, truncated, lost)
+            self._next(ended)
+        return Steps(next_state, reward, terminated, truncated, lost, infos)
+
+    def _next(self, ended: list[int]) -> None:
+        """Begin the next episode where one has ended."""
+        self.episode[ended] += 1
+        try:
+            self._begin(ended)
+        except BrokenEnvironment as error:  # the step was good: it counts
+            self._broken = error
+
+    def cut(self) -> list[int]:
+        """Cut the episodes in progress for an evaluation: none has to be."""
+        return []
 
     def state_dict(self) -> dict[str, Array]:
         """The episode and the state of each environment, as arrays.
@@ -170,7 +213,10 @@ class Environments:
         """
         lengths, played = self._joined(self.played)
         lengths_before, played_before = self._joined([rows for rows, _ in self.before])
+        settings = {"next": self.settings, "applied": self.applied}
+        text = json.dumps(settings).encode() if self.settings else b""
         return {
+            **({"settings": np.frombuffer(text, np.uint8)} if text else {}),
             "episode": self.episode.copy(),
             "played": played,
             "lengths": lengths,
@@ -195,7 +241,13 @@ class Environments:
         The old one is cut short, so none of its rows is wrong.
         """
         self.episode = arrays["episode"].copy()
+        if "settings" in arrays:
+            self._load_settings(arrays["settings"].tobytes())
+        for index, (_, before) in enumerate(self.applied):
+            self.vector.configure(index, before)
         lost = self._replay_before(arrays)
+        for index, (current, _) in enumerate(self.applied):
+            self.vector.configure(index, current)
         played = np.split(arrays["played"], np.cumsum(arrays["lengths"])[:-1])
         answers = self.vector.replay({i: (self.episode_seed(i), p) for i, p in enumerate(played)})
         self.state = np.stack([answers[i][0] for i in range(self.num_envs)])
@@ -212,6 +264,14 @@ class Environments:
             for index in self.lost:
                 self.before[index] = [], 0
             self._begin(self.lost)
+
+    def _load_settings(self, text: bytes) -> None:
+        settings = files.parse_json(text)
+        applied = settings["applied"]
+        every = [settings["next"], *(each for pair in applied for each in pair)]
+        if len(every) != 1 + 2 * self.num_envs or not all(isinstance(s, dict) for s in every):
+            raise ValueError("its settings are not those of as many environments")
+        self.settings, self.applied = settings["next"], [(now, before) for now, before in applied]
 
     def _replay_before(self, arrays: dict[str, Array]) -> Array:
         """Replay the episode before the current one, where one ended; True where it differs."""

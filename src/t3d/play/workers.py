@@ -15,7 +15,8 @@ from typing import Any
 from t3d.base import signals
 from t3d.base.errors import BadInput, BrokenEnvironment, T3DError
 from t3d.base.numbers import Array
-from t3d.play.envs import Answer, EnvMaker, Spaces, env_role
+from t3d.base.text import one_line
+from t3d.play.envs import Answer, EnvMaker, Settings, Spaces, env_role
 from t3d.play.serving import LOOK_EVERY, Row, serve
 
 _START_LIMIT = 300.0  # seconds that a new process has to import and make its environment
@@ -39,6 +40,7 @@ class Workers:
         self.processes: list[Any] = [None] * len(indices)
         self._pipes: list[Connection | None] = [None] * len(indices)
         self._rows: list[Row | None] = [None] * len(indices)
+        self._settings: list[Settings] = [{} for _ in indices]
         # They ignore SIGTERM, by which Python would end them at its own exit.
         Finalize(self, _kill_all, (self.processes,), exitpriority=10)
         try:
@@ -75,9 +77,11 @@ class Workers:
         except OSError:
             raise
         except Exception as error:  # whatever an object raises that cannot be pickled
-            what = f"environment {self._maker.name!r} cannot be sent to a process of its own"
-            advice = "define it at the top of a module, or use --env-backend inline"
-            raise BadInput(f"{what}: {error}; {advice}") from error
+            name = self._maker.name
+            what = f"environment {name!r} cannot be sent to a process of its own"
+            why = "it is a lambda or a local function" if "<" in name else one_line(error)
+            advice = "define it with def or class at the top of a module, and pass that"
+            raise BadInput(f"{what}: {why}; {advice}, or use --env-backend inline") from error
         finally:
             theirs.close()
         self.processes[index], self._pipes[index] = process, mine
@@ -180,22 +184,26 @@ class Workers:
                 results.append((self._row(index), *answer))
         return results
 
+    def configure(self, index: int, settings: Settings) -> None:
+        """Set attributes of an environment whenever it begins an episode, from the next one on."""
+        self._settings[index] = settings
+
     def reset(self, seeds: dict[int, int]) -> dict[int, Array]:
         """Begin an episode in those that have a seed."""
         for index, seed in seeds.items():
-            self._ask(index, "reset", seed)
+            self._ask(index, "reset", self._settings[index], seed)
         answers = self._answers(seeds)
         for index, seed in seeds.items():
             while isinstance(answers[index], _Lost):
                 self._restart(index, answers[index].why)
-                self._ask(index, "reset", seed)
+                self._ask(index, "reset", self._settings[index], seed)
                 answers |= self._answers([index])
         return {index: self._row(index) for index in seeds}
 
     def replay(self, episodes: dict[int, tuple[int, Array]]) -> dict[int, tuple[Array, int]]:
         """Begin an episode in those that have a seed, and play some actions."""
         for index, (seed, actions) in episodes.items():
-            self._ask(index, "replay", seed, actions)
+            self._ask(index, "replay", self._settings[index], seed, actions)
         longest = max((len(actions) for _, actions in episodes.values()), default=0)
         deadline = self._deadline * max(1, longest)
         checksums = {index: self._must_answer(index, deadline)[0] for index in episodes}
@@ -246,11 +254,15 @@ class WorkerEnv:
         return self._workers.reset({0: seed})[0], {}
 
     def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        """The same as `play`, without an info."""
+        return *self.play(action)[:4], {}
+
+    def play(self, action: Array) -> Answer:
         """Play one action; EpisodeLost if the process was lost."""
         answer = self._workers.step(action[None])[0]
         if answer is None:
             raise EpisodeLost(f"the process of the evaluation environment ({self.name}) was lost")
-        return *answer, {}
+        return answer
 
     def take_restarts(self) -> list[str]:
         """Why its process was restarted, each time since the last call."""

@@ -4,9 +4,11 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from typing import Any
 
 import numpy as np
 
+from t3d.base.errors import BadInput
 from t3d.base.numbers import Array
 from t3d.play.collecting import Episode, Event, Meanwhile, Memory
 from t3d.play.envs import EnvMaker, Spaces
@@ -50,6 +52,15 @@ class Collectors:
         """Environments that could not resume the episode of a checkpoint: they began another."""
         return self.members.lost
 
+    @property
+    def at_rest(self) -> bool:
+        """Always: evaluations have environments of their own."""
+        return True
+
+    def cut(self) -> list[int]:
+        """None, for the same reason."""
+        return []
+
     def reset(self) -> None:
         """Begin the first episode of every environment."""
         self.members.start([self.members.next_episodes(i) for i in range(self.members.count)])
@@ -67,6 +78,11 @@ class Collectors:
         """What happened to collectors and environments since the last call."""
         events, self.members.events = self.members.events, []
         return events
+
+    def set_attribute(self, name: str, value: Any) -> None:
+        """Not here: no message takes it to the collectors."""
+        advice = "train without --collectors"
+        raise BadInput(f"{name!r} of environments on Ray collectors cannot be set; {advice}")
 
     def measures(self) -> dict[str, float]:
         """How stale policies were since the last call; nothing in lock-step."""

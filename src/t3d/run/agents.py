@@ -2,18 +2,20 @@
 
 import dataclasses
 import os
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
-from t3d.base.errors import BadInput
+from t3d.base.errors import BadInput, T3DError
 from t3d.base.text import did_you_mean
 from t3d.config import Config
 from t3d.learn.agent import Agent
 from t3d.learn.engines import AgentSource, agent_class, by_name, find_agent
 from t3d.learn.networks import Body, find_body
 from t3d.learn.saving import saved_config, saved_layout
-from t3d.play.envs import EnvMaker, EnvSource
-from t3d.play.evaluate import Score, evaluation_env
+from t3d.play.envs import EnvMaker, EnvSource, Spaces
+from t3d.play.evaluate import Score, evaluation_env, spaces_of
 from t3d.play.evaluate import evaluate as play_episodes
 from t3d.run import trust as trusting
 from t3d.run.folder import RunFolder
@@ -37,21 +39,25 @@ def load(
     class as `agent` and the function as `body`. `importing` imports both by the names that the
     run's config gives them, if you trust these (trust.py).
     """
-    path = _agent_file(run, which)
-    config = dataclasses.replace(_config(run), device=device)
+    path = agent_file(run, which)
+    config = dataclasses.replace(config_of(run), device=device)
     own = {"agent": agent, "body": body}
     own = {knob: value for knob, value in own.items() if value is not None}
     config = Config.from_dict(vars(config) | by_name(own))
     if importing:
-        trusting.require(run, config, not_from_folder={"env", "ray", *own})
+        trusting.require(run, config, not_from_folder={*trusting.ENVIRONMENT, "ray", *own})
     find_agent(config.agent, importing=importing)
     find_body(config.body, importing=importing)
     # Any engine can read an agent: on another device it may be another.
     kind, _ = agent_class(config, saved_layout(path), fallback=True)
-    return kind.load(path, device)
+    loaded = kind.load(path, device)
+    if which == "best" and path != Path(run):
+        with suppress(T3DError):  # an agent without a score is as good
+            loaded.score = RunFolder.open(run).score()
+    return loaded
 
 
-def _agent_file(run: str | Path, which: Which) -> Path:
+def agent_file(run: str | Path, which: Which) -> Path:
     """The file of an agent: that of a run, or `run` itself."""
     if which not in get_args(Which):
         hint = did_you_mean(str(which), get_args(Which))
@@ -61,11 +67,14 @@ def _agent_file(run: str | Path, which: Which) -> Path:
     folder = RunFolder.open(run)
     path = folder.best_agent if which == "best" else folder.last_agent()
     if path is None or not path.is_file():
-        raise BadInput(f"{run} has no {which} agent yet; let it train to its first evaluation")
+        advice = "let it train to its first evaluation"
+        if which == "best" and folder.last_agent():
+            advice += ", or take the last: --agent last (in Python, which='last')"
+        raise BadInput(f"{run} has no {which} agent yet; {advice}")
     return path
 
 
-def _config(run: str | Path) -> Config:
+def config_of(run: str | Path) -> Config:
     """The knobs of a run, or of an agent's file."""
     return saved_config(run) if os.path.isfile(run) else RunFolder.open(run).config()
 
@@ -77,6 +86,7 @@ def evaluate(
     seed: int = 0,
     which: Which = "best",
     env: EnvSource | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
     agent: AgentSource | None = None,
     body: str | Body | None = None,
     trust: bool = False,
@@ -91,7 +101,7 @@ def evaluate(
         raise BadInput(f"episodes is {episodes}; expected at least 1")
     if seed < 0:
         raise BadInput(f"seed is {seed}; expected at least 0")
-    own = {"env": env, "agent": agent, "body": body}
+    own = {"env": env, "eval_env": env, "agent": agent, "body": body}
     not_from_folder = {"ray", *(knob for knob, value in own.items() if value is not None)}
     if isinstance(run, Agent):
         # Its own code is here already; its config, with the environment, may be from a file.
@@ -99,11 +109,17 @@ def evaluate(
         trusting.require("the agent", config, not_from_folder=not_from_folder, trust=trust)
         player = run
     else:
-        config = _config(run)
+        config = config_of(run)
         trusting.require(run, config, not_from_folder=not_from_folder, trust=trust)
         player = load(run, which=which, agent=agent, body=body, importing=True)
-    played = evaluation_env(EnvMaker(env or config.env, config))
+    if env is None and player.env_name is None:
+        what = "the agent was made by hand and names no environment"
+        raise BadInput(f"{what}; pass env=... (t3d eval: --env NAME)")
+    played = evaluation_env(EnvMaker.variant(config, env, env_kwargs))
     try:
+        spaces_of(played).require_same(
+            played.name, agent_spaces(player), "the environment of the agent"
+        )
         return play_episodes(
             player.select_action,
             played,
@@ -116,8 +132,22 @@ def evaluate(
         played.close()
 
 
-def keep_score(folder: RunFolder, score: Score) -> None:
-    """Write the best agent's score on test episodes into its run's folder."""
+def agent_spaces(agent: Agent) -> Spaces:
+    """The spaces of the environment that an agent is for."""
+    return Spaces(agent.layout, *agent.bounds)
+
+
+def step_of(folder: RunFolder, which: Which) -> int | None:
+    """The step at which an agent of a run was saved."""
+    if which == "last":
+        return int(agent_file(folder.path, which).parent.name.removeprefix("step-"))
     *_, last = folder.records(Evaluation)
+    return last.best_step
+
+
+def keep_score(folder: RunFolder, score: Score) -> None:
+    """Write the score of a run's agent on test episodes into its folder."""
     facts = {"mean": score.mean, "std": score.std, "returns": score.returns}
-    folder.write_score(facts | {"episodes": len(score.returns), "step": last.best_step})
+    facts |= {"episodes": len(score.returns), "step": step_of(folder, folder.scored_agent)}
+    success = {} if score.success is None else {"success": score.success}
+    folder.write_score(facts | success)

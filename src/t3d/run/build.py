@@ -1,7 +1,7 @@
 """The parts of a run, built in memory, and whether they fit into RAM and onto the disk."""
 
 import dataclasses
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -21,8 +21,9 @@ from t3d.learn.networks import BODIES
 from t3d.learn.replay.memory import ReplayBuffer
 from t3d.play.collect import Collector
 from t3d.play.collecting import Collecting
-from t3d.play.envs import EnvMaker, GuardedEnv, Spaces
-from t3d.play.evaluate import EvaluationEnv, evaluation_env
+from t3d.play.envs import EnvMaker, Spaces
+from t3d.play.evaluate import EvaluationEnv, evaluation_env, separate_env, spaces_of
+from t3d.play.single import OneEnvironment, lending
 from t3d.play.vector import Environments
 from t3d.remote.collectors import Collectors
 
@@ -38,11 +39,12 @@ class Parts:
     memory: ReplayBuffer
     collector: Collecting
     evaluation_env: EvaluationEnv
+    opened: ExitStack  # ends it
 
     def disk_bytes(self) -> int:
         """What the run may take on the disk."""
         config = self.config
-        rows = min(config.capacity, config.steps)
+        rows = min(config.capacity, self.memory.added + config.steps)
         agent = sum(tensor.nbytes for tensor in self.agent.state_dict().values())
         agents = 2 * config.keep_checkpoints + 1  # the last and the best, each time
         on_disk = memory_bytes(self.memory, config) if config.replay_on_disk else 0
@@ -51,7 +53,7 @@ class Parts:
     def close(self) -> None:
         """End the environments."""
         with ExitStack() as last_first:
-            last_first.callback(self.evaluation_env.close)
+            last_first.callback(self.opened.close)
             last_first.callback(self.collector.close)
 
 
@@ -60,33 +62,43 @@ def build(maker: EnvMaker, scratch: Path) -> Parts:
 
     A memory on disk takes a nameless file near `scratch`.
     """
-    env = evaluation_env(maker)
-    try:
-        spaces = Spaces.of(env) if isinstance(env, GuardedEnv) else env.spaces
-        require_room_to_learn(spaces.layout, len(spaces.low), maker.config)
-        agent, why_this_engine = make_agent(maker.config, *spaces)
-        config = agent.config  # with the engine that was chosen: a resumed run uses the same
-        # Mapped into memory, the file lives as long as the mapping, although it is closed here.
-        with files.scratch(scratch) if config.replay_on_disk else nullcontext() as file:
-            memory = memory_for(spaces.layout, len(spaces.low), config, file)
-        _require_memory(memory, config)
-        collector: Collecting
-        if config.collectors:
-            threads = reference_threads(config, spaces.layout)
-            # The class itself: on another machine no name may lead to it.
-            own = None if config.agent == "t3d" else type(agent)
-            player = partial(_player, config, threads, own)
-            collector = Collectors(maker, spaces, agent, player)
-        else:
-            collector = Collector(Environments(maker), config)
-    except MemoryError as error:
-        env.close()
-        advice = "lower capacity, hidden or batch_size"
-        raise BadInput(f"the run does not fit into memory: {error}; {advice}") from error
-    except BaseException:
-        env.close()
-        raise
-    return Parts(config, why_this_engine, spaces, agent, memory, collector, env)
+    with ExitStack() as opened:
+        try:
+            maker = opened.enter_context(lending(maker))
+            env = evaluation_env(maker)
+            opened.callback(env.close)
+            return _build(maker, env, scratch, opened)
+        except MemoryError as error:
+            advice = "lower capacity, hidden or batch_size"
+            raise BadInput(f"the run does not fit into memory: {error}; {advice}") from error
+
+
+def _build(maker: EnvMaker, env: EvaluationEnv, scratch: Path, opened: ExitStack) -> Parts:
+    """The same, once there is an environment that has the spaces."""
+    spaces = spaces_of(env)
+    if maker.for_evaluation() is not maker:
+        with closing(separate_env(maker)) as training:
+            spaces.require_same(env.name, spaces_of(training), f"{maker.name!r}")
+    require_room_to_learn(spaces.layout, len(spaces.low), maker.config)
+    agent, why_this_engine = make_agent(maker.config, *spaces)
+    agent.env_name = maker.config.env
+    config = agent.config  # with the engine that was chosen: a resumed run uses the same
+    # Mapped into memory, the file lives as long as the mapping, although it is closed here.
+    with files.scratch(scratch) if config.replay_on_disk else nullcontext() as file:
+        memory = memory_for(spaces.layout, len(spaces.low), config, file)
+    _require_memory(memory, config)
+    collector: Collecting
+    if config.collectors:
+        threads = reference_threads(config, spaces.layout)
+        # The class itself: on another machine no name may lead to it.
+        own = None if config.agent == "t3d" else type(agent)
+        player = partial(_player, config, threads, own)
+        collector = Collectors(maker, spaces, agent, player)
+    else:
+        environments = OneEnvironment(maker) if config.single_env else Environments(maker)
+        collector = Collector(environments, config)
+    parts = config, why_this_engine, spaces, agent, memory, collector, env
+    return Parts(*parts, opened.pop_all())
 
 
 def memory_for(
@@ -101,7 +113,7 @@ def memory_for(
 
 def memory_bytes(memory: ReplayBuffer, config: Config) -> int:
     """What the replay memory will take, except one more observation per episode."""
-    rows = min(memory.room, config.steps) + config.all_envs
+    rows = min(memory.room, memory.added + config.steps) + config.all_envs
     return rows * memory.row_bytes
 
 
@@ -115,15 +127,19 @@ def require_room_to_learn(layout: Layout, action_dim: int, config: Config) -> No
     if free is None or own or config.device.partition(":")[0] != "cpu":
         return
     inputs = layout.vector + (config.features if layout.images else 0)
-    actor = (inputs, *config.hidden, action_dim)
-    critic = (inputs + action_dim, *config.hidden, 1)
-    weights = sum((a + 1) * b for sizes in (actor, critic, critic) for a, b in pairwise(sizes))
+    hidden = config.hidden_layers
+    actor = (inputs, *hidden["actor"], action_dim)
+    critic = (inputs + action_dim, *hidden["critic"], 1)
+    # A LayerNorm has two more numbers per unit than the bias.
+    more = 1 if config.layer_norm == "none" and config.body != "layer_norm" else 3
+    weights = sum((a + more) * b for sizes in (actor, critic, critic) for a, b in pairwise(sizes))
     networks = 4 * 4 * weights  # floats: the weights, their targets, and two moments of Adam
     if networks > free:
-        what = f"networks of hidden {config.hidden} would take {files.size(networks)}"
+        sizes = " and ".join(dict.fromkeys(str(each) for each in hidden.values()))
+        what = f"networks of hidden {sizes} would take {files.size(networks)}"
         raise BadInput(f"{what}; {files.size(free)} of RAM is free: use a smaller --hidden")
-    # Floats: a state and the next, and each layer's output and its gradient.
-    row = 4 * 2 * (layout.size + sum(actor) + 2 * sum(critic))
+    # Floats: a state and the next, and each layer's output and its gradient; both again, if normed.
+    row = 4 * 2 * (layout.size + (1 if more == 1 else 2) * (sum(actor) + 2 * sum(critic)))
     if networks + config.batch_size * row > free:
         what = f"a batch of {config.batch_size:,} would take {files.size(config.batch_size * row)}"
         limit = max(1, int(0.9 * (free - networks) / row))

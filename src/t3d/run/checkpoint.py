@@ -19,7 +19,7 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -47,6 +47,12 @@ from t3d.run.records import Json, Position, Stop
 _NAMES = re.compile(r"(agent|best|collector|memory-(rows|ends)-\d{10})\.safetensors")
 # The progress that enters a digest: all but the clock, and what was checked on resuming.
 _PROGRESS = ("best_mean", "best_step", "evaluated_at", "measured", "not_bit_exact", "warned")
+# The numbers of metrics.jsonl that do not: those of a clock, and those of the environment's info,
+# which may hold anything, even a clock's, and which earlier versions did not write.
+_NO_DIGEST = (
+    *("seconds", "steps_per_second", "late_steps", "late_ms"),
+    *("info", "success", "success_rate"),
+)
 
 
 class State(NamedTuple):
@@ -244,7 +250,7 @@ def load(valid: Valid, folder: RunFolder, state: State) -> Progress:
     """Put agent, memory and collector where the checkpoint was taken; returns the progress."""
     path, manifest = valid.path, valid.manifest
     load_learned(valid, state.agent, state.memory)
-    with _reading(path):
+    with reading(path):
         state.collector.load_state_dict(_arrays(path / "collector.safetensors"))
         for env in state.collector.lost:
             state.memory.end(env)
@@ -261,17 +267,22 @@ def load(valid: Valid, folder: RunFolder, state: State) -> Progress:
 def load_learned(valid: Valid, agent: Agent, memory: ReplayBuffer) -> None:
     """Put agent and memory, which are all that learning needs, where the checkpoint was taken."""
     path, manifest = valid.path, valid.manifest
-    with _reading(path):
+    with reading(path):
         agent.restore(path / "agent.safetensors")
         if agent.updates != manifest.updates:
             updates = f"the agent has done {agent.updates} updates, the manifest says"
             raise ValueError(f"{updates} {manifest.updates}")
-        stored = {tuple(p.block): name for name, p in manifest.files.items() if p.block}
-        memory.restore(manifest.memory, lambda block: _arrays(path / stored[block]))
+        memory.restore(manifest.memory, blocks_of(valid))
+
+
+def blocks_of(valid: Valid) -> Callable[[Block], dict[str, Array]]:
+    """The function that reads the arrays of a block of a checkpoint's memory."""
+    stored = {tuple(p.block): name for name, p in valid.manifest.files.items() if p.block}
+    return lambda block: _arrays(valid.path / stored[block])
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
+def reading(path: Path) -> Iterator[None]:
     """Turn any error of a damaged or hostile checkpoint into one line."""
     try:
         yield
@@ -315,6 +326,7 @@ def digest(valid: Valid, folder: RunFolder) -> str:
     """A SHA-256 of all state and of the metrics, less what depends on when the run stopped.
 
     That is what a clock measured, what was checked on resuming, and what is there to be checked.
+    What the environment's info came to is left out too.
     """
     total = hashlib.sha256()
     manifest = valid.manifest
@@ -329,6 +341,6 @@ def digest(valid: Valid, folder: RunFolder) -> str:
     total.update(json.dumps([about, progress], sort_keys=True).encode())
     for line in folder.metrics(until=manifest.metrics.bytes):
         if line["kind"] != Stop.kind:
-            timeless = {k: v for k, v in line.items() if k not in ("seconds", "steps_per_second")}
+            timeless = {k: v for k, v in line.items() if k not in _NO_DIGEST}
             total.update(json.dumps(timeless, sort_keys=True).encode())
     return total.hexdigest()

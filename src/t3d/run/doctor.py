@@ -24,8 +24,9 @@ from t3d.base.text import one_line
 from t3d.config import Config
 from t3d.learn.engines import agent_class, make_agent
 from t3d.learn.replay.memory import ReplayBuffer
-from t3d.play.envs import EnvMaker, GuardedEnv, raise_interrupt, time_limit
-from t3d.play.evaluate import EvaluationEnv, evaluation_env
+from t3d.play.envs import EnvMaker, GuardedEnv, Spaces, raise_interrupt, time_limit
+from t3d.play.evaluate import EvaluationEnv, separate_env
+from t3d.play.info import Survey
 from t3d.play.repeating import try_to_repeat
 from t3d.run.build import require_room_to_learn
 
@@ -47,6 +48,7 @@ class RandomPlay:
     ends: list[str] = field(default_factory=list)  # terminated, truncated, or neither
     lengths: list[int] = field(default_factory=list)
     returns: list[float] = field(default_factory=list)
+    info: Survey = field(default_factory=Survey)
     seconds: float = 0.0
 
 
@@ -67,15 +69,18 @@ class Diagnosis:
 def examine(maker: EnvMaker, seconds: float = 5.0) -> Diagnosis:
     """The full diagnosis; `seconds` is about how long each part may take."""
     diagnosis, config = Diagnosis(), maker.config
+    maker = replace(maker, config=replace(config, rate=0.0))  # nothing here needs to wait
     with closing(maker.make()) as env:
-        diagnosis.facts["environment"] = env.name
+        diagnosis.facts["environment"] = describe_environment(maker)
         diagnosis.facts["observation"] = _describe_observation(env)
         diagnosis.facts["action"] = _describe_action(env)
         require_room_to_learn(env.layout, len(env.low), config)
+        _check_variant(maker, env, diagnosis)
         memory = _memory(env, config)
         played = play(env, config, seconds, memory)
         _check_time_limit(env, played, config, diagnosis)
         _check_scales(env.layout, played, config, diagnosis)
+        _check_info(played, config, diagnosis)
     _check_random_steps(config, diagnosis)
     _check_rules(maker, diagnosis)
     _check_determinism(maker, seconds, diagnosis)
@@ -86,7 +91,7 @@ def examine(maker: EnvMaker, seconds: float = 5.0) -> Diagnosis:
     if {"image_size", "frame_stack"} & diagnosis.flags.keys():
         alone = {"num_envs": 1, "env_backend": config.env_backend}
         better = replace(config, **(diagnosis.flags | alone))
-        with closing(EnvMaker(maker.source, better).make()) as env:
+        with closing(replace(maker, config=better).make()) as env:
             memory = _memory(env, better)
             played = play(env, better, seconds / 5, memory)
             total = _predict(played, _updates_per_second(env, memory, better, seconds), better)
@@ -97,12 +102,14 @@ def examine(maker: EnvMaker, seconds: float = 5.0) -> Diagnosis:
 def glance(maker: EnvMaker, seconds: float = 0.5) -> list[str]:
     """The quick part: advice from a moment of random play, in an environment of its own."""
     diagnosis, config = Diagnosis(), maker.config
-    once = replace(config, env_restarts=0)
+    once = replace(maker, config=replace(config, env_restarts=0, rate=0.0))
     # An error here is an error in training too, which reports it and saves.
-    with suppress(T3DError), closing(evaluation_env(EnvMaker(maker.source, once))) as env:
+    with suppress(T3DError), closing(separate_env(once)) as env:
         played = play(env, config, seconds, None)
         _check_time_limit(env, played, config, diagnosis)
         _check_scales(env.layout, played, config, diagnosis)
+        if isinstance(env, GuardedEnv):  # from another process no info comes
+            _check_info(played, config, diagnosis)
     return diagnosis.advice
 
 
@@ -126,10 +133,12 @@ def play(
         ):
             action = random.uniform(low, high).astype(np.float32)
             began = time.perf_counter()
-            observation, reward, terminated, truncated, _ = env.step(action)
+            observation, reward, terminated, truncated, info = env.step(action)
             after = observation.copy()
             played.seconds += time.perf_counter() - began
             end = "terminated" if terminated else "truncated" if truncated else ""
+            if type(info) is dict:
+                played.info.add(info)
             if memory is not None:
                 memory.add(state, after, action, reward, terminated, truncated)
             played.steps += 1
@@ -142,6 +151,14 @@ def play(
         if end:
             played.returns.append(total)
     return played
+
+
+def describe_environment(maker: EnvMaker) -> str:
+    """The environment, with its arguments and wrappers."""
+    config = maker.config
+    arguments = f" {config.env_kwargs}" if config.env_kwargs else ""
+    wrapped = f", in {' '.join(config.wrap)}" if config.wrap else ""
+    return f"{maker.name}{arguments}{wrapped}"
 
 
 def _describe_observation(env: GuardedEnv) -> str:
@@ -159,6 +176,15 @@ def _describe_action(env: GuardedEnv) -> str:
     if len(set(bounds)) == 1:
         return f"{len(bounds)}, each from {bounds[0]}"
     return f"{len(bounds)}: {', '.join(bounds[:8])}{' ...' if len(bounds) > 8 else ''}"
+
+
+def _check_variant(maker: EnvMaker, env: GuardedEnv, diagnosis: Diagnosis) -> None:
+    """The environment of evaluations, if that is another."""
+    variant = maker.for_evaluation()
+    if variant is not maker:
+        with closing(variant.make()) as other:
+            Spaces.of(other).require_same(variant.name, Spaces.of(env), f"{env.name!r}")
+        diagnosis.facts["evaluated in"] = describe_environment(variant)
 
 
 def _check_time_limit(
@@ -205,6 +231,14 @@ def _check_scales(layout: Layout, played: RandomPlay, config: Config, diagnosis:
         what = f"observation scales differ by up to {ratio:.3g} (largest mean magnitude"
         text = f"{what} {magnitude:.3g}): use --normalize-observations"
         diagnosis.advise(text, normalize_observations=True)
+
+
+def _check_info(played: RandomPlay, config: Config, diagnosis: Diagnosis) -> None:
+    """What of the info a run records, and what it leaves out."""
+    names = played.info.names
+    diagnosis.facts["info"] = ", ".join(names[:8]) + (" ..." if names[8:] else "") or "no numbers"
+    for line in played.info.advice(config.log_info):
+        diagnosis.advise(line)
 
 
 def _spread(values: list[float]) -> str:
@@ -273,7 +307,7 @@ def _check_speed(
     total = _duration(_predict(played, updates_per_second, config))
     diagnosis.facts[f"{config.steps:,} steps"] = f"about {total}, without evaluations"
     step, learning = 1 / steps_per_second, config.updates_per_step / updates_per_second
-    if step > max(learning, _SLOW) and config.num_envs == 1:
+    if step > max(learning, _SLOW) and config.num_envs == 1 and not config.rate:
         flags: dict[str, Any] = {"num_envs": 4, "env_backend": "processes"}
         what = "the environment is slower than learning"
         diagnosis.advise(f"{what}: use --num-envs 4 --env-backend processes", **flags)
@@ -317,7 +351,10 @@ def _updates_per_second(
 def _predict(played: RandomPlay, updates_per_second: float, config: Config) -> float:
     """Seconds that the run will take, by these measurements."""
     learning = max(0, config.steps - config.random_steps) * config.updates_per_step
-    return config.steps * played.seconds / played.steps + learning / updates_per_second
+    playing = config.steps * played.seconds / played.steps
+    if config.rate:
+        playing = max(playing, config.steps / config.rate)
+    return playing + learning / updates_per_second
 
 
 def _rate(number: float) -> str:

@@ -9,6 +9,7 @@ from t3d.play.envs import EnvSource
 from t3d.play.evaluate import Score
 from t3d.run.agents import evaluate, keep_score
 from t3d.run.folder import RunFolder
+from t3d.run.watchers import Watchers
 
 Picture = Callable[[RunFolder], Path]  # writes a file about a run, and returns its path
 
@@ -16,23 +17,41 @@ Picture = Callable[[RunFolder], Path]  # writes a file about a run, and returns 
 class Finished(NamedTuple):
     """What a finished run has besides its agents."""
 
-    score: Score | None  # None if the run has no best agent yet
+    score: Score | None  # None if the run has no agent yet
     files: dict[str, Path]  # by name: curve, video, report
     problems: dict[str, str]  # by name, what could not be written and why
 
 
 def finish(
-    folder: RunFolder, pictures: Mapping[str, Picture] | None = None, env: EnvSource | None = None
+    folder: RunFolder,
+    pictures: Mapping[str, Picture] | None = None,
+    env: EnvSource | None = None,
+    watchers: Watchers | None = None,
 ) -> Finished:
-    """Score the best agent of a run on test episodes, write score.json, then the pictures.
+    """Score a run on test episodes, write score.json, then the pictures.
+
+    The score is that of the best agent or, without any evaluation, of the last.
 
     A picture that cannot be written is a problem, not an error. `env` is needed only if the run
-    was trained on a callable that cannot be imported.
+    was trained on a callable that cannot be imported. `watchers` are told at the end.
     """
+    finished = Finished(None, {}, {})
+    try:
+        finished = _finish(folder, pictures or {}, env)
+    finally:
+        if watchers:
+            watchers.finish(folder, finished)
+    return finished
+
+
+def _finish(folder: RunFolder, pictures: Mapping[str, Picture], env: EnvSource | None) -> Finished:
     score, files, problems = None, {}, {}
-    if folder.best_agent.is_file():
+    if folder.newest_checkpoint():
         try:
-            score = evaluate(folder.path, env=env, trust=True)  # it was trained just now
+            episodes = folder.config().test_episodes
+            # It was trained just now, so its code is trusted.
+            which = folder.scored_agent
+            score = evaluate(folder.path, episodes=episodes, which=which, env=env, trust=True)
         except RunFailed as error:
             how = f"training is finished and saved, score it with: t3d resume {folder}"
             raise type(error)(f"{error}; {how}") from error
@@ -41,8 +60,8 @@ def finish(
         except T3DError as error:
             problems["score"] = str(error)
     else:
-        problems["score"] = "no evaluation yet"
-    for name, picture in (pictures or {}).items():
+        problems["score"] = "no agent yet"
+    for name, picture in pictures.items():
         try:
             files[name] = picture(folder)
         except T3DError as error:

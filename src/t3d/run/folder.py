@@ -1,10 +1,11 @@
 """The folder of one run: its paths and its plain files.
 
 config.json          every knob
-run.json             the command, the preset and the versions that made it
+run.json             the command, the preset and the versions that made it, and its origin
 metrics.jsonl        one JSON object per line: episodes, training, evaluations (records.py)
 lock                 held by the process that trains (lock.py)
 tensorboard/         the same for TensorBoard
+tracking.json        the id of the run's record in experiment trackers (tracking.py)
 best.safetensors     the agent with the best evaluation so far
 score.json           the returns of that agent on test episodes, at the end of training
 checkpoints/         the complete state of the run at some steps (checkpoint.py)
@@ -22,10 +23,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import overload
+from typing import Any, Literal, overload
 
 from t3d.base import files, schema
 from t3d.base.errors import BadInput, T3DError
+from t3d.base.knobs import flag
 from t3d.base.text import did_you_mean, typed_path
 from t3d.config import Config
 from t3d.run.records import KINDS, Json, Kind, Record, finite
@@ -36,12 +38,33 @@ _LARGEST_METRICS = 2**30  # bytes
 
 
 @dataclass(frozen=True)
+class Origin:
+    """The agent that a run started from, if it did not start from random networks."""
+
+    path: str  # as it was typed: of a run, or of an agent's file
+    agent: str  # best, last or file; memory if it was passed from Python
+    sha256: str  # of the agent's file
+    step: int | None  # of its run, if that is known
+    updates: int
+    taken: list[str]  # besides networks and normaliser: optimizers, memory
+    observation_map: list[Any] | None = None
+
+    def __str__(self) -> str:
+        """In words."""
+        which = {"best": "the best agent of ", "last": "the last agent of "}.get(self.agent, "")
+        when = "" if self.step is None else f"step {self.step:,}, "
+        taken = f", with its {' and '.join(self.taken)}" if self.taken else ""
+        return f"{which}{self.path} ({when}{self.updates:,} updates){taken}"
+
+
+@dataclass(frozen=True)
 class _About:
     """The shape of run.json."""
 
     preset: str | None = None
     command: str = ""
     versions: dict[str, str] = field(default_factory=dict)
+    origin: Origin | None = None
 
 
 class RunFolder:
@@ -54,6 +77,7 @@ class RunFolder:
         self.score_path = self.path / "score.json"
         self.checkpoints = self.path / "checkpoints"
         self.tensorboard = self.path / "tensorboard"
+        self.watchers: tuple[str, ...] = ()  # of this session, as typed on the command line
 
     def require_free(self) -> None:
         """Refuse a path that exists: a new run never touches what is there."""
@@ -79,6 +103,7 @@ class RunFolder:
         except BaseException as error:
             shutil.rmtree(draft.path, ignore_errors=True)
             if isinstance(error, OSError):
+                self.require_free()  # another run may have taken it just now
                 raise files.cannot_write(f"run folder {self.path}", error) from error
             raise
 
@@ -123,9 +148,16 @@ class RunFolder:
 
     def about(self) -> Json:
         """The command, the preset and the versions that made the run."""
+        return asdict(self._about())
+
+    def origin(self) -> Origin | None:
+        """The agent that the run started from; None if it started from random networks."""
+        return self._about().origin
+
+    def _about(self) -> _About:
         path = self.path / "run.json"
         try:
-            return asdict(schema.parse(_About, files.read_json(path)))
+            return schema.parse(_About, files.read_json(path))
         except ValueError as error:
             raise BadInput(f"{path} does not say how the run was made: {error}") from error
 
@@ -134,12 +166,13 @@ class RunFolder:
         files.save(self.score_path, (json.dumps(score) + "\n").encode())
 
     def score(self) -> Json | None:
-        """The score of the best agent on test episodes: mean, std, episodes and its step."""
+        """The score of the best agent on test episodes: mean, std, episodes, its step, success."""
         if not os.path.lexists(self.score_path):
             return None
         values = files.read_json(self.score_path)
         try:
-            return {name: finite(values[name]) for name in ("mean", "std", "episodes", "step")}
+            names = [*("mean", "std", "episodes", "step"), *({"success"} & values.keys())]
+            return {name: finite(values[name]) for name in names}
         except (KeyError, ValueError) as error:
             raise BadInput(f"{self.score_path} is no score: {error}") from error
 
@@ -188,6 +221,16 @@ class RunFolder:
     def __str__(self) -> str:
         """The folder as it is typed in a shell."""
         return typed_path(self.path)
+
+    @property
+    def to_resume(self) -> str:
+        """What is typed after `t3d resume` to resume the run with the same watchers."""
+        return f"{self} {flag('watcher', self.watchers)}" if self.watchers else f"{self}"
+
+    @property
+    def scored_agent(self) -> Literal["best", "last"]:
+        """Which agent is scored: the best by evaluation or, without any evaluation, the last."""
+        return "best" if self.best_agent.is_file() else "last"
 
     def newest_checkpoint(self) -> Path | None:
         """The checkpoint with the most steps; None if there is none."""

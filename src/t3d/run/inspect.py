@@ -17,11 +17,12 @@ def inspect(path: str | Path) -> Json:
     sets the run apart from an uninterrupted one; `checked` is what was tried to know it.
     """
     folder = RunFolder.open(path)
-    config = folder.config()
+    config, about = folder.config(), folder.about()
     facts: Json = {
         "run": str(folder.path),
         "env": config.env,
-        "preset": folder.about()["preset"],
+        "preset": about["preset"],
+        "origin": about["origin"],
         "seed": config.seed,
         "engine": config.engine,
         "steps": config.steps,

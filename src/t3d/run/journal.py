@@ -17,6 +17,7 @@ from t3d.run.store import Store
 from t3d.run.watchers import Watchers
 
 Kind = TypeVar("Kind", bound=Record)
+_RECENT = 100  # training episodes whose successes make a rate
 
 
 class Journal:
@@ -58,14 +59,18 @@ class Journal:
     def write_playing(self, ended: list[collecting.Episode]) -> None:
         """Write what went wrong and was repaired, and the episodes that ended."""
         self.write_events(self._collector.take_events())
-        for env, number, length, total in ended:
-            self.write(Episode, env=env, episode=number, length=length, return_=total)
+        for env, number, length, total, (success, means) in ended:
+            facts: Json = {"env": env, "episode": number, "length": length, "return_": total}
+            if success is not None:
+                facts["success"] = int(success)
+                self._progress.successes = [*self._progress.successes, success][-_RECENT:]
+            self.write(Episode, **facts, info=means)
 
     def write_learning(
         self, agent: Agent, memory: ReplayBuffer, measured: Mapping[str, SupportsFloat]
     ) -> None:
         """Write how learning goes, and new warnings."""
-        config = agent.config
+        config, successes = agent.config, self._progress.successes
         values = {name: float(value) for name, value in measured.items()}
         # JSON has no number that is not finite, only null.
         measures: Json = {name: v if isfinite(v) else None for name, v in values.items()}
@@ -77,6 +82,7 @@ class Journal:
             exploration=mean_noise(config, self._collector.steps),
             saturation=health.saturation(agent, memory),
             steps_per_second=self._steps_per_second(),
+            success_rate=sum(successes) / len(successes) if successes else None,
         )
         if agent.updates:
             facts = measures | {"saturation": training.saturation}

@@ -60,9 +60,7 @@ class Learning:
 
     def due(self, steps: int) -> int:
         """Updates to do: `updates_per_step` for every step after the random ones."""
-        steps = max(0, steps - self._config.random_steps)
-        # The tiny term keeps 10 steps at 0.1 from counting as 0.9999 updates.
-        return int(steps * self._config.updates_per_step + 1e-9) - self.agent.updates
+        return self._config.updates_by(steps) - self.agent.updates
 
     def learn(self, steps: int, heartbeat: Heartbeat = lambda what: lambda: None) -> None:
         """Do the updates that are due. The last may continue while the next step is played.

@@ -18,6 +18,7 @@ from t3d.base.errors import (
     Diverged,
     T3DError,
 )
+from t3d.base.randomness import torch_random
 from t3d.base.text import blame
 from t3d.learn.agent import Agent
 from t3d.learn.engines import own_code
@@ -37,6 +38,7 @@ from t3d.run.records import (
     Stop,
 )
 from t3d.run.signals import never
+from t3d.run.start import Source
 from t3d.run.store import DiskStore, Store
 from t3d.run.watchers import Watchers
 
@@ -77,13 +79,18 @@ class Run:
         folder: RunFolder | None = None,
         about: Json | None = None,
         waiting: Callable[[], None] = lambda: None,
+        source: Source | None = None,
     ) -> "Run":
         """A new run, in a new folder if one is given.
 
-        `about` goes into run.json; `waiting` is called if the agent takes long to prepare.
+        `about` goes into run.json; `waiting` is called if the agent takes long to prepare. The
+        networks start as those of `source`, if there is one.
         """
         run = cls(maker, folder)
         try:
+            if source:
+                run.notes += source.give(run.agent, run.memory)
+                about = (about or {}) | {"origin": dataclasses.asdict(source.origin)}
             run.collector.reset()
             run.agent.prepare(waiting)
             if folder:
@@ -100,7 +107,8 @@ class Run:
         """Start learning and recording from the current step."""
         self.store, self.progress = store, progress
         self.saved_at = self.collector.steps
-        self._torch_random = torch.get_rng_state()
+        with torch_random:
+            self._torch_random = torch.get_rng_state()
         self._settings = surroundings.settings()
         self.journal = Journal(store, self.watchers, self.collector, progress)
         self.learning.open()
@@ -133,7 +141,8 @@ class Run:
                     continue  # `stop` may have interrupted the evaluation: ask it again
                 if self.finished or self.watchers.stop:
                     break
-                if self._passed(self.config.checkpoint_every, self.saved_at):
+                due = self._passed(self.config.checkpoint_every, self.saved_at)
+                if due and self.collector.at_rest:
                     self.checkpoint()
                 self.step()
             self._record_stop()
@@ -199,10 +208,14 @@ class Run:
         return every > 0 and self.collector.steps // every > since // every
 
     def _evaluation_due(self) -> bool:
-        """At every multiple of `eval_every`, step 0 included, and at the end."""
+        """At every multiple of `eval_every`, step 0 included, and at the end.
+
+        In the only environment, it waits for the end of the episode.
+        """
         evaluated_at = self.progress.evaluated_at
         at_the_end = self.collector.steps >= self.config.steps > evaluated_at
-        return at_the_end or self._passed(self.config.eval_every, evaluated_at)
+        due = self._passed(self.config.eval_every, evaluated_at)
+        return at_the_end or (due and self.collector.at_rest)
 
     def evaluate(self, stop: Callable[[], bool] = never) -> None:
         """Play noiseless episodes, and keep the agent if it is the best so far.
@@ -210,6 +223,8 @@ class Run:
         An evaluation that `stop` interrupts does not count; a resumed run repeats it.
         """
         agent, progress, env = self.agent, self.progress, self.parts.evaluation_env
+        for cut in self.collector.cut():
+            self.memory.end(cut)
         beat = self.watchers.heartbeat(f"evaluating {self.config.eval_episodes:,} episodes")
 
         def patient_stop() -> bool:  # it is called at every step of the episodes
@@ -239,6 +254,7 @@ class Run:
             self.store.save_best(agent)
         best: Json = {"best_mean": progress.best_mean, "best_step": progress.best_step}
         lists: Json = {"returns": score.returns, "lengths": score.lengths}
+        facts |= {"success": score.success, "info": score.info}
         self.journal.write(Evaluation, **facts, **best, **lists)
 
     def log(self) -> None:
@@ -251,7 +267,8 @@ class Run:
         problem = health.broken_weights(agent)
         if problem:
             raise Diverged(problem)
-        drawn = not torch.equal(torch.get_rng_state(), self._torch_random)
+        with torch_random:
+            drawn = not torch.equal(torch.get_rng_state(), self._torch_random)
         if drawn and _TORCH_RANDOM not in self.progress.not_bit_exact:
             self.progress.not_bit_exact.append(_TORCH_RANDOM)
         progress = dataclasses.replace(
@@ -259,6 +276,8 @@ class Run:
             measured={name: float(value) for name, value in self.learning.measures.items()},
             seconds=self.journal.seconds,
             warned=sorted(self.progress.warned),
+            watchers=self.progress.watchers | self.watchers.state_dict(),
+            changed=agent.changed,
         )
         state = State(agent, self.memory, self.collector)
         self.store.save(state, progress, self.config.keep_checkpoints)

@@ -31,6 +31,10 @@ class Progress:
     not_bit_exact: list[str] = field(default_factory=list)  # why, since when; empty while exact
     warned: list[str] = field(default_factory=list)  # names of past warnings
     checked: dict[str, str] = field(default_factory=dict)  # what was checked of bit-exactness
+    watchers: dict[str, dict[str, Any]] = field(default_factory=dict)  # their state, by name
+    attached: list[str] | None = None  # watchers that may change the run; earlier versions: unknown
+    changed: dict[str, Any] = field(default_factory=dict)  # knobs by `Agent.change`
+    successes: list[bool] = field(default_factory=list)  # of the last training episodes
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self, TypeVar, get_args, get_origin
 
 from t3d.base import files, schema
 from t3d.base.errors import BadInput
+from t3d.play.info import LIMIT, shown_name
 
 Json = dict[str, Any]  # a JSON object
 _LARGEST = 1e100  # far beyond any return; the squares and sums of such numbers are still finite
@@ -35,11 +36,21 @@ class Record:
         line: Json = {"kind": self.kind, "step": self.step}
         for each in fields(self):
             value = getattr(self, each.name)
-            if isinstance(value, dict):
+            if each.name == "measures":
                 line |= value
-            elif value is not None and each.name not in line:
+            elif value is not None and value != {} and each.name not in line:
                 line[_key(each.name)] = value
         return line | {"seconds": line.pop("seconds")}  # last, after the facts
+
+    def numbers(self) -> dict[str, float]:
+        """The measured numbers of the line, by the names that trackers show: train/critic_loss."""
+        line = self.to_json()
+        line |= {f"info/{name}": value for name, value in line.pop("info", {}).items()}
+        return {
+            f"{self.kind}/{name}": value
+            for name, value in line.items()
+            if isinstance(value, (int, float)) and name not in ("step", "env", "episode")
+        }
 
     @classmethod
     def from_json(cls, line: Json) -> Self:
@@ -70,6 +81,8 @@ class Episode(Record):
     episode: int | None = None  # its number there
     length: int | None = None
     return_: float  # undiscounted; "return" in the file
+    success: int | None = None  # 1 or 0, if the environment's info says so
+    info: dict[str, float] = field(default_factory=dict)  # the means of the info's numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +99,7 @@ class Training(Record):
     exploration: float | None = None  # standard deviation of the noise, in half-ranges
     saturation: float | None = None  # share of the last actions at an end of their range
     steps_per_second: float | None = None
+    success_rate: float | None = None  # share of the last training episodes, up to 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +117,8 @@ class Evaluation(Record):
     best_step: int | None = None
     returns: list[float] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
+    success: float | None = None  # share of the episodes, if the environment's info says so
+    info: dict[str, float] = field(default_factory=dict)  # the means of the info's numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,6 +207,8 @@ def _key(name: str) -> str:
 def _read(key: str, kind: Any, value: Any) -> Any:
     """A value of JSON as a field's type; ValueError if it is no such thing."""
     options = get_args(kind) or (kind,)  # of a list, the type of its members
+    if get_origin(kind) is dict:
+        return _info(key, value)
     try:
         if get_origin(kind) is list:
             if not isinstance(value, list):
@@ -199,13 +217,28 @@ def _read(key: str, kind: Any, value: Any) -> Any:
         if value is None and type(None) in options:
             return None
         if kind is not str:
-            return _number(options, value)
+            number = _number(options, value)
+            if key == "success" and not 0 <= number <= 1:
+                raise ValueError("it is no share")
+            return number
     except ValueError as error:
         expected = "finite numbers" if get_origin(kind) is list else "a finite number"
+        expected = "a number from 0 to 1" if key == "success" else expected
         raise ValueError(f"its {key} is {reprlib.repr(value)}; expected {expected}") from error
     if not isinstance(value, str):
         raise ValueError(f"its {key} is {reprlib.repr(value)}; expected a text")
     return value
+
+
+def _info(key: str, value: Any) -> dict[str, float]:
+    """Numbers by name: few, and with names that are safe to print."""
+    expected = f"expected up to {LIMIT} finite numbers by name"
+    if not isinstance(value, dict) or len(value) > LIMIT:
+        raise ValueError(f"its {key} is {reprlib.repr(value)}; {expected}")
+    try:
+        return {shown_name(name): finite(each) for name, each in value.items()}
+    except ValueError as error:
+        raise ValueError(f"its {key} is {reprlib.repr(value)}; {expected}") from error
 
 
 def _number(options: tuple[Any, ...], value: Any) -> float:

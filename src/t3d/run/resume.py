@@ -30,6 +30,9 @@ def resume(
         lock = Lock(folder)
         undo.callback(lock.release)
         valid = checkpoint.newest_valid(folder)
+        if valid is None and (origin := folder.origin()):
+            what = f"{folder} stopped before it had stored what it took from {origin.path}"
+            raise BadInput(f"{what}; remove it, and train again")
         changed = changes(folder, valid, maker.config, changing)
         if valid and checkpoint.is_finished(valid.manifest, maker.config.steps):
             step = valid.manifest.step
@@ -60,6 +63,7 @@ def _restore(
     progress = checkpoint.load(valid, folder, state)
     store = DiskStore(folder, lock, position.bytes)
     run.open(store, progress)
+    run.agent.change(**{k: v for k, v in progress.changed.items() if k not in changed})
     run.learning.measures = dict(progress.measured)
     for damaged, why in valid.damaged.items():
         checkpoint.quarantine(damaged)
@@ -71,6 +75,10 @@ def _restore(
     differences = [*changed.values(), *checkpoint.differences(valid.manifest, run.agent)]
     if run.config.collectors and run.config.staleness:
         run.notes.append("the collectors begin new episodes")
+    elif run.config.single_env:
+        if run.collector.lost:
+            what = "the episode in progress was cut and a new one begins"
+            differences.append(f"{what}, since nothing is played again in the only environment")
     else:
         differences += _compare_episodes(run, progress)
     progress.not_bit_exact += [f"at step {step:,} {each}" for each in differences]

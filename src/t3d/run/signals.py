@@ -20,6 +20,9 @@ def never() -> bool:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
+    # Code of the user's may catch this one. A second one by hand ends the program.
+    signal.signal(number, signal.SIG_DFL if number in _BY_HAND else signal.SIG_IGN)
+    HANDLERS.pop(number, None)
     raise Ended(number)
 
 

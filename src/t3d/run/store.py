@@ -73,7 +73,7 @@ class DiskStore(Store):
 
     def how_to_resume(self, step: int) -> str:
         """The command, for a run that was saved at a step."""
-        return f"; saved at step {step}, resume with: t3d resume {self.folder}"
+        return f"; saved at step {step}, resume with: t3d resume {self.folder.to_resume}"
 
     def close(self) -> None:
         """Close the metrics and release the lock."""

@@ -41,9 +41,8 @@ class TensorBoard(Watcher):
     def on_record(self, record: Record) -> None:
         """Write the numbers of one line of metrics.jsonl."""
         values = [
-            self._summary.Value(tag=f"{record.kind}/{name}", simple_value=value)
-            for name, value in record.to_json().items()
-            if isinstance(value, (int, float)) and name not in ("step", "env", "episode")
+            self._summary.Value(tag=name, simple_value=value)
+            for name, value in record.numbers().items()
         ]
         self._write(record.step, summary=self._summary(value=values))
 

@@ -1,6 +1,7 @@
 """Code that a folder names: it is imported only if the user trusts it.
 
-A config names an environment, and perhaps an agent, a network body and a Ray cluster. Whoever types
+A config names an environment, and perhaps wrappers, another environment for evaluations, an agent,
+a network body and a Ray cluster. Whoever types
 such a name trusts what it leads to, and training remembers that. A name that only comes from a
 folder, which may be somebody else's, is refused until the user agrees once.
 
@@ -10,19 +11,32 @@ the file, to be asked again.
 
 import json
 import os
+import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from t3d.base import files
+from t3d.base.arguments import calls, texts_in
 from t3d.base.errors import BadInput, T3DError
 from t3d.base.imports import source_of
 from t3d.config import Config
 
 _MAXIMUM = 2**24  # bytes of the file
 _OWN_CLUSTERS = ("local", "auto")
-_ROLES = {"env": "environment", "agent": "agent", "body": "network body", "ray": "Ray cluster"}
+ENVIRONMENT = frozenset({"env", "env_kwargs", "wrap", "eval_env", "eval_env_kwargs"})
+_ROLES = {
+    "env": "environment",
+    "env_kwargs": "argument",
+    "wrap": "wrapper",
+    "eval_env": "environment",
+    "eval_env_kwargs": "argument",
+    "agent": "agent",
+    "body": "network body",
+    "ray": "Ray cluster",
+}
+_NAME = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w./-]*")
 
 
 class Named(NamedTuple):
@@ -75,12 +89,23 @@ def remember(config: Config) -> None:
 
 def _named(config: Config, not_from_folder: Collection[str] = ()) -> Iterator[Named]:
     """What a config names that is not part of T3D or registered with Gymnasium."""
-    names = {"env": config.env, "agent": config.agent, "body": config.body}
-    for knob, name in names.items():
+    wrapping = calls("wrap", config.wrap)
+    names = [("env", config.env), ("agent", config.agent), ("body", config.body)]
+    names += [("wrap", name) for name, _ in wrapping]
+    names += [("eval_env", config.eval_env)] if config.eval_env else []
+    for knob, name in names:
         module, colon, attribute = name.partition(":")
         # A name with < in it, such as a lambda's, cannot be imported.
         if knob not in not_from_folder and colon and "<" not in attribute:
             yield Named(knob, name, source_of(module))
+    # Some environments import what an argument names, as Gymnasium's for the old Gym do.
+    given = [("env_kwargs", config.env_kwargs), ("eval_env_kwargs", config.eval_env_kwargs)]
+    given += [("wrap", arguments) for _, arguments in wrapping]
+    for knob, arguments in given:
+        for name in texts_in(arguments) if knob not in not_from_folder else ():
+            source = source_of(name.partition(":")[0]) if _NAME.fullmatch(name) else None
+            if source is not None:
+                yield Named(knob, name, source)
     if config.collectors and "ray" not in not_from_folder and config.ray not in _OWN_CLUSTERS:
         yield Named("ray", config.ray, config.ray)
 

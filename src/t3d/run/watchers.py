@@ -8,24 +8,29 @@ class StopAtReturn(t3d.Watcher):
 t3d.train("Hopper-v5", watchers=[StopAtReturn()])
 """
 
+import json
 import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from t3d.base.errors import BadInput, BrokenWatcher, Diverged
-from t3d.base.extras import how_to_install
+from t3d.base.arguments import Arguments, calls, refused
+from t3d.base.errors import BadInput, BrokenWatcher, Diverged, T3DError
+from t3d.base.imports import import_callable
 from t3d.base.output import complain
-from t3d.base.text import blame
-from t3d.run.records import Record
+from t3d.base.text import blame, did_you_mean, shown
+from t3d.play.making import raise_interrupt
+from t3d.run.records import Json, Record
 
 if TYPE_CHECKING:
+    from t3d.run.finish import Finished
+    from t3d.run.folder import RunFolder
     from t3d.run.loop import Run
 
 
 WAIT_SECONDS = 10.0  # between two calls of `on_wait`
+_LARGEST_STATE = 2**20  # characters of a watcher's state in a checkpoint
 
 
 class Watcher:
@@ -37,6 +42,7 @@ class Watcher:
     """
 
     optional = False  # of one that only shows something: its error does not end the run
+    changes_run = True  # False of one that takes the run and only reads it: a resume may lack it
 
     def on_start(self, run: "Run") -> None:
         """Called before the first step, or the first after a resume."""
@@ -53,6 +59,20 @@ class Watcher:
     def on_end(self, run: "Run") -> None:
         """Called once when the run is finished, stopped or has failed."""
 
+    def on_finish(self, folder: "RunFolder", finished: "Finished") -> None:
+        """Called last: the run is scored, and its curve, video and report are written.
+
+        Not after a signal or an error, which end a run before it is scored. If scoring itself
+        fails, `finished` is empty.
+        """
+
+    def state_dict(self) -> Json:
+        """What a resumed run needs of this watcher, as plain JSON values; checkpoints have it."""
+        return {}
+
+    def load_state_dict(self, state: Json) -> None:
+        """Called before `on_start` of a resumed run, with what `state_dict` returned."""
+
 
 class Watchers:
     """The watchers of one run.
@@ -61,24 +81,49 @@ class Watchers:
     step would not resume to the same bits.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, watchers: Iterable[Watcher] = ()) -> None:
         self.stop: tuple[str, str] | None = None  # the first watcher that stopped the run, and why
         self.failure: BrokenWatcher | None = None  # the first error
         self._waiting: list[Watcher] = []
         self._watching: list[Watcher] = []
-        self._broken: list[Watcher] = []  # raised; only `on_end` is still called
+        self._broken: list[Watcher] = []  # raised; only `on_end` and `on_finish` are still called
+        self._ended: list[Watcher] = []
+        self._blamed: list[Watcher] = []  # of those that have ended: their error was said
+        self._names: dict[int, str] = {}  # by id(): under which name its state is saved
+        for watcher in watchers:
+            self.append(watcher)
 
     def append(self, watcher: Watcher) -> None:
         """Add a watcher. It starts when the loop does."""
         self._waiting += checked([watcher])
+        name, names = type(watcher).__name__, self._names.values()
+        same = sum(each.split()[0] == name for each in names)
+        self._names[id(watcher)] = f"{name} {same + 1}" if same else name
 
     def start(self, run: "Run") -> None:
-        """Start the new watchers; forget what stopped an earlier loop."""
+        """Start the new watchers, with their state; forget what stopped an earlier loop."""
         self.stop = self.failure = None
         waiting, self._waiting = self._waiting, []
+        progress = run.progress
+        saved, progress.watchers = progress.watchers, {}
+        attached = saved.keys() if progress.attached is None else progress.attached
+        lost = [name for name in attached if name not in self._names.values()]
+        changing = filter(_may_change, self._watching + self._broken + waiting)
+        progress.attached = [self._names[id(each)] for each in changing]
         for watcher in waiting:
             self._watching.append(watcher)
-            self._call(watcher, "on_start", run)
+            state = saved.pop(self._names[id(watcher)], None)
+            if state is None or self._call(watcher, "load_state_dict", state):
+                self._call(watcher, "on_start", run)
+        for name in lost:
+            what = f"the watcher {name} was attached to this run and is not any more"
+            complain(f"{what}; from here on the run is not bit-exact")
+            progress.not_bit_exact.append(f"at step {run.collector.steps:,} {what}")
+
+    def state_dict(self) -> dict[str, Json]:
+        """The state of every watcher that has one."""
+        states = {self._names[id(each)]: self._state_of(each) for each in tuple(self._watching)}
+        return {name: state for name, state in states.items() if state}
 
     def step(self, step: int) -> None:
         """A step of the loop is done."""
@@ -110,13 +155,24 @@ class Watchers:
         A watcher that raises here does not hide the error that ended the run: it becomes a note.
         """
         earlier = sys.exception()
-        broken, watching = self._broken, self._watching
+        self._ended, self._blamed = self._broken + self._watching, self._broken
         self._broken, self._watching = [], []
+        saved = run.store.how_to_resume(run.collector.steps)
         with ExitStack() as last_first:
-            for watcher in broken + watching:
-                last_first.callback(self._end, watcher, run, earlier, watcher in broken)
+            for watcher in self._ended:
+                last_first.callback(self._end, watcher, "on_end", (run,), earlier, saved)
 
-    def _call(self, watcher: Watcher, method: str, argument: Any) -> None:
+    def finish(self, folder: "RunFolder", finished: "Finished") -> None:
+        """The run is scored: say so to all that have ended, or were not needed for that."""
+        earlier = sys.exception()
+        with ExitStack() as last_first:
+            for watcher in self._ended + self._waiting:
+                last_first.callback(
+                    self._end, watcher, "on_finish", (folder, finished), earlier, ""
+                )
+
+    def _call(self, watcher: Watcher, method: str, argument: Any) -> bool:
+        """Call a method; False if it raised."""
         try:
             reason = getattr(watcher, method)(argument)
             if reason is not None and not isinstance(reason, str):
@@ -125,30 +181,57 @@ class Watchers:
                 )
         except Diverged:  # the agent's fault: the watcher only used it
             raise
-        except Exception as error:
-            self._watching.remove(watcher)
-            self._broken.append(watcher)
-            if watcher.optional:
-                complain(f"{_blamed(watcher, method, error)}; the run continues without it")
-            else:
-                self.failure = self.failure or _blamed(watcher, method, error)
-            return
+        except BaseException as error:  # also SystemExit: the run is saved first
+            raise_interrupt(error)
+            self._drop(watcher, method, error)
+            return False
         if reason is not None and self.stop is None:
             self.stop = type(watcher).__name__, reason
+        return True
+
+    def _state_of(self, watcher: Watcher) -> Json:
+        try:
+            state = watcher.state_dict()
+            text = require_json("it", state)
+            if not isinstance(state, dict):
+                raise TypeError(f"it returned {shown(state)}; expected a dict of plain JSON values")
+            if len(text) > _LARGEST_STATE:
+                limit = f"expected at most {_LARGEST_STATE:,}"
+                raise ValueError(f"it returned {len(text):,} characters; {limit}")
+        except BaseException as error:
+            raise_interrupt(error)
+            self._drop(watcher, "state_dict", error)
+            return {}
+        return state
+
+    def _drop(self, watcher: Watcher, method: str, error: BaseException) -> None:
+        """Call a watcher that raised no more; the run ends, unless the watcher is optional."""
+        self._watching.remove(watcher)
+        self._broken.append(watcher)
+        if watcher.optional:
+            complain(f"{_blamed(watcher, method, error)}; the run continues without it")
+        else:
+            self.failure = self.failure or _blamed(watcher, method, error)
 
     def _end(
-        self, watcher: Watcher, run: "Run", earlier: BaseException | None, broken: bool
+        self,
+        watcher: Watcher,
+        method: str,
+        arguments: tuple[Any, ...],
+        earlier: BaseException | None,
+        saved: str,
     ) -> None:
         try:
-            watcher.on_end(run)
-        except Exception as error:
-            failure = _blamed(watcher, "on_end", error)
+            getattr(watcher, method)(*arguments)
+        except BaseException as error:
+            raise_interrupt(error)
+            failure = _blamed(watcher, method, error)
             if watcher.optional:
-                if not broken:  # else its first error was said
+                if watcher not in self._blamed:
+                    self._blamed.append(watcher)
                     complain(f"{failure}")
                 return
             if earlier is None:
-                saved = run.store.how_to_resume(run.collector.steps)
                 raise BrokenWatcher(f"{failure}{saved}") from error
             earlier.add_note(str(failure))
 
@@ -165,45 +248,60 @@ def checked(watchers: Iterable[Watcher]) -> list[Watcher]:
             what = f"the class {each.__name__}" if is_class else f"a {type(each).__name__}"
             advice = "create one: " + f"{each.__name__}()" if is_class else "subclass t3d.Watcher"
             raise BadInput(f"a watcher is {what}; expected an object of t3d.Watcher: {advice}")
+        for name in dir(each):
+            if name.startswith("on_") and not hasattr(Watcher, name):
+                methods = [method for method in dir(Watcher) if method.startswith("on_")]
+                near = did_you_mean(name, methods) or f"; expected one of: {', '.join(methods)}"
+                what = f"watcher {type(each).__name__} has {name}, which nothing calls"
+                raise BadInput(f"{what}{near}")
     return watchers
 
 
-def _blamed(watcher: Watcher, method: str, error: Exception) -> BrokenWatcher:
+def by_name(words: Iterable[str]) -> list[Watcher]:
+    """The watchers that some words name: module:Class, each with arguments NAME=VALUE after it."""
+    return checked(
+        _made(name, arguments) for name, arguments in calls("watcher", words, "goal=-200")
+    )
+
+
+def _made(name: str, arguments: Arguments) -> Any:
+    kind = import_callable(name, "watcher", "watchers")
+    try:
+        return kind(**arguments)
+    except T3DError as error:
+        raise BadInput(f"watcher {name}: {error}") from error
+    except BaseException as error:
+        raise_interrupt(error)
+        refusal = refused(f"watcher {name}", kind, arguments, error)
+        raise BadInput(refusal or f"watcher {name} cannot be made: {blame(error)}") from error
+
+
+def require_json(what: str, value: Any) -> str:
+    """The JSON of a value that comes back from it as the same value; else an error."""
+    try:
+        text = json.dumps(value, allow_nan=False)
+        same = json.loads(text) == value
+    except (TypeError, ValueError, RecursionError):
+        same = False
+    if not same:
+        raise BadInput(f"{what} is {shown(value)}; expected plain JSON values")
+    return text
+
+
+def _may_change(watcher: Watcher) -> bool:
+    """Whether a run may have other bits without this watcher.
+
+    One that does not take the run, and keeps no state, has nothing to change it with.
+    """
+    own = vars(Watcher)
+    takes = any(
+        getattr(type(watcher), each) is not own[each] for each in ("on_start", "state_dict")
+    )
+    return takes and watcher.changes_run and not watcher.optional
+
+
+def _blamed(watcher: Watcher, method: str, error: BaseException) -> BrokenWatcher:
     """A one-line error about a watcher that raised; the original error is its cause."""
     failure = BrokenWatcher(f"watcher {type(watcher).__name__}, {method}() raised {blame(error)}")
     failure.__cause__ = error
     return failure
-
-
-class Tracker(NamedTuple):
-    """A watcher that is chosen by name, which is also that of its extra."""
-
-    make: Callable[[], Watcher]
-    module: str  # the package that it needs
-    lacking: str  # what a run does not have if it is not installed
-
-
-def _tensorboard() -> Watcher:
-    from t3d.run.tensorboard import TensorBoard
-
-    return TensorBoard()
-
-
-WATCHERS = {
-    "tensorboard": Tracker(
-        make=_tensorboard,
-        module="tensorboard",
-        lacking="no TensorBoard events",
-    ),
-}
-
-
-def chosen(names: Iterable[str] = tuple(WATCHERS)) -> tuple[list[Watcher], list[str]]:
-    """The watchers of these names whose packages are installed, and a line about each other one."""
-    usable = {name: bool(find_spec(WATCHERS[name].module)) for name in names}
-    missing = [
-        f"{WATCHERS[name].lacking}; to have them: {how_to_install(name)}"
-        for name, here in usable.items()
-        if not here
-    ]
-    return [WATCHERS[name].make() for name, here in usable.items() if here], missing

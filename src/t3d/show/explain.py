@@ -116,6 +116,11 @@ def _loaded(path: str | Path) -> tuple[T3D, ReplayBuffer, Json]:
     if (config.agent, config.body) != ("t3d", "mlp"):
         what = f"{path} has the agent {config.agent} with the body {config.body}"
         raise BadInput(f"{what}; explain shows t3d with mlp")
+    if (config.activation, config.layer_norm) != ("relu", "none"):
+        what = f"{path} has the activation {config.activation} and layer_norm {config.layer_norm}"
+        raise BadInput(f"{what}; explain shows networks with relu and without LayerNorm")
+    if config.sampling != "uniform":
+        raise BadInput(f"{path} has sampling {config.sampling}; explain shows TD3's own, uniform")
     while True:
         newest = checkpoint.newest_valid(folder)
         if newest is None:
@@ -149,8 +154,9 @@ def page_data(
         "env": config.env,
         "pendulum": pendulum,
         "about": about | {"versions": versions(), "seed": config.seed},
-        "knobs": {name: getattr(config, name) for name in _KNOBS},
-        "hidden": list(config.hidden),
+        "knobs": {name: getattr(config, name) for name in _KNOBS}
+        | {"learning_rate": agent.rate_of("critic")},
+        "hidden": {name: list(units) for name, units in config.hidden_layers.items()},
         "state_dim": agent.state_dim,
         "low": numbers(agent.low),
         "high": numbers(agent.high),
@@ -172,7 +178,7 @@ def _two_updates(agent: T3D, memory: ReplayBuffer) -> dict[str, Any]:
     updates, traces, critic_targets, actors = [], [], Networks(), Networks()
     weights = sum(p.numel() for p in agent.critic_target.parameters())
     computable = 2 * weights <= _MAXIMUM_WEIGHTS and agent.state_dim <= _MAXIMUM_STATE
-    drawable = max(agent.state_dim, *config.hidden, agent.action_dim) <= _DRAWN
+    drawable = max(agent.state_dim, *config.hidden_layers["actor"], agent.action_dim) <= _DRAWN
     for _ in range(2):
         before = copy.deepcopy(agent)
         traced = trace(agent, memory)

@@ -1,7 +1,6 @@
 """Pictures of learning curves: a line per setting, with an interval over seeds."""
 
 import io
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from t3d.base import files
 from t3d.base.errors import BadInput
 from t3d.base.extras import how_to_install
+from t3d.base.output import no_warnings
 from t3d.base.text import clean
 from t3d.study.evaluations import Curve, curves
 
@@ -78,8 +78,7 @@ def save(figure: "Figure", out: Path) -> list[Path]:
     options: dict[Path, dict[str, Any]] = {png: {"dpi": 150}, svg: {"metadata": {"Date": None}}}
     for path, more in options.items():
         content = io.BytesIO()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a name with signs that the font lacks, or too long
+        with no_warnings():  # of a name with signs that the font lacks, or too long
             figure.savefig(content, format=path.suffix[1:], **more)
         files.save(path, content.getvalue())
     return [png, svg]

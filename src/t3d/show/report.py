@@ -12,6 +12,7 @@ import numpy as np
 
 from t3d.base.errors import T3DError
 from t3d.config import Config
+from t3d.play.info import LIMIT
 from t3d.presets import resolve
 from t3d.run.folder import RunFolder
 from t3d.run.lock import is_locked
@@ -130,11 +131,18 @@ def _history(folder: RunFolder) -> tuple[int, float, Json]:
     """A run's last step, its seconds, and what its records show."""
     records = list(folder.records())
     evaluations, training = of_kind(Evaluation, records), of_kind(Training, records)
+    episodes = of_kind(Episode, records)
     word, sentences = verdict(evaluations, training)
     history = {
-        "evaluations": _line(evaluations, "mean", "std", "estimated_Q", "true_Q", all_of=True),
+        "evaluations": _line(
+            evaluations, "mean", "std", "estimated_Q", "true_Q", "success", all_of=True
+        ),
         "train": _line(training, *_TRAIN),
-        "episodes": _line(of_kind(Episode, records), "return", "length"),
+        "episodes": _line(episodes, "return", "length"),
+        "info": {
+            "episodes": _info_line(episodes),
+            "evaluations": _info_line(evaluations, all_of=True),
+        },
         "verdict": {"word": word, "mood": _MOODS[word], "sentences": sentences},
         "best": _best(evaluations),
         "notes": _notes(records),
@@ -162,20 +170,40 @@ def _resume_command(folder: RunFolder, config: Config, finished: bool) -> str:
 
 _TRAIN = (
     *("critic_loss", "actor_loss", "mean_Q"),
-    *("exploration", "saturation", "steps_per_second"),
+    *("exploration", "saturation", "steps_per_second", "success_rate"),
 )
 
 
 def _line(records: Sequence[Record], *names: str, all_of: bool = False) -> Json:
     """The named numbers of records over steps; where there are many, means of neighbours."""
-    every = 1 if all_of else max(1, math.ceil(len(records) / _POINTS))
     lines = [record.to_json() for record in records]
+    steps, every = _steps(records, all_of)
+    return {"steps": steps, "every": every} | _means(lines, names, every)
+
+
+def _info_line(records: Sequence[Episode | Evaluation], all_of: bool = False) -> Json:
+    """The same of the numbers of the environment's info, as pairs of a name and its values."""
+    names = dict.fromkeys(name for record in records for name in record.info)
+    steps, every = _steps(records, all_of)
+    means = _means([record.info for record in records], list(names)[:LIMIT], every)
+    return {"steps": steps, "every": every, "lines": list(means.items())}
+
+
+def _steps(records: Sequence[Record], all_of: bool) -> tuple[list[int], int]:
+    """The steps of the points of a line, and how many records are averaged to a point."""
+    every = 1 if all_of else max(1, math.ceil(len(records) / _POINTS))
+    ends = range(every, len(records) + every, every)
+    return [records[min(end, len(records)) - 1].step for end in ends], every
+
+
+def _means(lines: Sequence[Json], names: Sequence[str], every: int) -> Json:
+    """The numbers of some names, averaged over neighbours that have them."""
     groups = [lines[i : i + every] for i in range(0, len(lines), every)]
-    points: Json = {"steps": [group[-1]["step"] for group in groups], "every": every}
+    means: Json = {}
     for name in names:
         numbers = [[line[name] for line in g if line.get(name) is not None] for g in groups]
-        points[name] = [float(np.mean(values)) if values else None for values in numbers]
-    return points
+        means[name] = [float(np.mean(values)) if values else None for values in numbers]
+    return means
 
 
 def _best(evaluations: Sequence[Evaluation]) -> Json | None:

@@ -7,8 +7,9 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.table import Table
+from rich.text import Text
 
-from t3d.base.text import clean
+from t3d.base.text import clean, percent
 from t3d.play.envs import env_role
 from t3d.run.loop import Run
 from t3d.run.records import (
@@ -25,6 +26,7 @@ from t3d.run.records import (
 from t3d.run.watchers import Watcher
 from t3d.show.words import clock
 
+_FEW = 4  # numbers of an info in the table
 _PLAIN_EVERY = 10.0  # seconds between plain lines, evaluations aside
 
 
@@ -46,14 +48,20 @@ class TerminalWatcher(Watcher):
         self._returns: deque[float] = deque(maxlen=10)
         self._training: Training | None = None
         self._evaluation: Evaluation | None = None
+        self._info: dict[str, float] = {}  # of the last episode
         self._live: Live | None = None
         self._drawn = 0.0
 
     def on_start(self, run: Run) -> None:
         """Begin to draw."""
         self._config = run.config
-        self._first_step = self._step = run.collector.steps
+        self._step = self._logged = run.collector.steps
         self._started = time.monotonic()
+        # Random steps are far faster than those with updates: they say nothing about these.
+        learns = run.config.steps > run.config.random_steps
+        self._learns_from = run.config.random_steps if learns else 0
+        self._began: tuple[int, float] | None = None  # the first step of learning, and when
+        self._speed = 0.0  # of learning, in steps per second; 0 = unknown
         self._bar = Progress(
             BarColumn(bar_width=None),
             TaskProgressColumn(),
@@ -70,6 +78,8 @@ class TerminalWatcher(Watcher):
         """Draw, but not more often than an eye can see."""
         self._step = step
         now = time.monotonic()
+        if self._began is None and step >= self._learns_from:
+            self._began = step, now
         if self._live and now - self._drawn > 0.2:
             self._drawn = now
             self._draw()
@@ -79,9 +89,13 @@ class TerminalWatcher(Watcher):
         self._step = record.step
         if isinstance(record, Episode):
             self._returns.append(record.return_)
+            self._info = record.info
             return
         if isinstance(record, Training):
             self._training = record
+            if self._logged >= self._learns_from:
+                self._speed = record.steps_per_second or 0.0
+            self._logged = record.step
         elif isinstance(record, Evaluation):
             self._evaluation = record
         else:
@@ -105,15 +119,12 @@ class TerminalWatcher(Watcher):
             self._live.stop()
 
     def time_left(self) -> str:
-        """An estimate from the speed of this process so far."""
-        steps = self._step - self._first_step
-        if steps <= 0:
-            return "?"
-        # Random steps are far faster than those with updates: they would raise the estimate.
-        speed = steps / (time.monotonic() - self._started)
-        if self._training and self._step > self._config.random_steps:
-            speed = self._training.steps_per_second or speed
-        return clock((self._config.steps - self._step) / max(speed, 1e-9))
+        """An estimate from the speed of learning; empty as long as that is unknown."""
+        left, speed = self._config.steps - self._step, self._speed
+        if not speed and self._began:  # no record of learning alone yet
+            step, then = self._began
+            speed = (self._step - step) / max(time.monotonic() - then, 1e-9)
+        return clock(left / speed) if speed > 0 else ""
 
     def _facts(self) -> dict[str, str]:
         facts = {}
@@ -121,6 +132,9 @@ class TerminalWatcher(Watcher):
         measures = training.measures if training else {}
         if training:
             facts["speed"] = f"{training.steps_per_second:,.0f} steps/s"
+        if "late_steps" in measures:
+            late = f"{measures['late_steps']:,.0f} steps"
+            facts["late"] = f"{late}, by up to {measures['late_ms']:,.1f} ms"
         if "collectors" in measures:
             old = f"policies {measures['staleness']:,.0f} steps old"
             facts["collectors"] = (
@@ -133,6 +147,15 @@ class TerminalWatcher(Watcher):
         if evaluation:
             best = f"best {evaluation.best_mean:,.1f} at {evaluation.best_step:,}"
             facts["evaluation"] = f"{evaluation.mean:,.1f} ± {evaluation.std:,.1f} ({best})"
+        rates = {
+            "of recent episodes": training.success_rate if training else None,
+            "in the evaluation": evaluation.success if evaluation else None,
+        }
+        successes = [
+            f"{percent(rate)} {where}" for where, rate in rates.items() if rate is not None
+        ]
+        if successes:
+            facts["success"] = " and ".join(successes)
         for name in ("critic_loss", "actor_loss", "mean_Q"):
             value = measures.get(name)
             if value is not None:
@@ -145,12 +168,14 @@ class TerminalWatcher(Watcher):
         table.add_column()
         for name, value in self._facts().items():
             table.add_row(name, value)
+        if self._info:
+            table.add_row("info", Text(_few(self._info)))  # a name may look like markup
         if self._step >= self._config.steps:
             table.add_row("done in", clock(time.monotonic() - self._started))
         else:
             playing = self._step < self._config.random_steps
             table.add_row("now", "random play, to fill the memory" if playing else "learning")
-            table.add_row("time left", self.time_left())
+            table.add_row("time left", self.time_left() or "estimating")
         return Group(self._bar, table)
 
     def _draw(self) -> None:
@@ -161,7 +186,15 @@ class TerminalWatcher(Watcher):
     def _line(self) -> str:
         facts = [f"{name} {value}" for name, value in self._facts().items()]
         share = f"step {self._step:,} of {self._config.steps:,}"
-        return ", ".join([share, *facts, f"{self.time_left()} left"])
+        left = self.time_left()
+        return ", ".join([share, *facts, *([f"{left} left"] if left else [])])
+
+
+def _few(info: dict[str, float]) -> str:
+    """The first numbers of an info."""
+    first = [f"{name} {value:,.4g}" for name, value in list(info.items())[:_FEW]]
+    more = [f"{len(info) - _FEW} more"] if len(info) > _FEW else []
+    return ", ".join(first + more)
 
 
 def _sentence(record: Record) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.status import Status
 
+from t3d.presets import preset_for
 from t3d.run.loop import Run
 from t3d.run.records import Evaluation, Record
 from t3d.run.signals import StopSignal
@@ -16,6 +17,7 @@ from t3d.show import plots
 from t3d.show.terminal import say
 from t3d.show.words import COMPILING, STOPPING, clock, knobs_text
 from t3d.study.plan import Plan
+from t3d.study.searchers import search_in_parallel
 from t3d.study.storage import open_study
 from t3d.study.tune import Result, best_of, results, search
 
@@ -32,9 +34,16 @@ def tune(plan: Plan, console: Console) -> tuple["Study", int | None]:
     before = f", of which {len(trials)} have ended" if trials else ""
     head = f"{plan.base.env}, preset {plan.about['preset']}, {plan.base.steps:,} steps a trial"
     say(console, f"{head}, {plan.trials} trials{before}: {plan.out}")
+    if plan.about["preset"] == "default" and not preset_for(plan.base.env):
+        say(console, f"note: no preset for {plan.base.env}: default knobs")
     say(console, f"searched: {', '.join(plan.searched)}")
+    watcher = TuningWatcher(console, plan, trials)
     with StopSignal(lambda: say(console, STOPPING)).caught() as stop:
-        search(plan, study, stop, TuningWatcher(console, plan, trials))
+        if plan.jobs == 1:
+            search(plan, study, stop, watcher)
+        else:
+            with console.status(f"{plan.jobs} trials at a time"):
+                search_in_parallel(plan, study, stop, watcher)
     return study, stop.number
 
 

@@ -13,7 +13,7 @@ from t3d.base import files
 from t3d.base.errors import BadInput, CannotWrite
 from t3d.base.extras import how_to_install
 from t3d.base.randomness import derived_seed
-from t3d.play.envs import EnvMaker, GuardedEnv, missing_extra
+from t3d.play.envs import EnvMaker, GuardedEnv, missing_extra, raise_interrupt
 from t3d.play.evaluate import Policy
 
 if TYPE_CHECKING:
@@ -127,7 +127,8 @@ def _picture(env: GuardedEnv) -> "Image":
         frame = np.asarray(rendered)
     except DependencyNotInstalled as error:
         raise BadInput(missing_extra(env.name, error)) from error
-    except Exception as error:  # whatever a graphics driver raises
+    except BaseException as error:  # whatever the environment or a graphics driver raises
+        raise_interrupt(error)
         reason = " ".join(str(error).split()) or type(error).__name__
         if "mujoco" in type(env.unwrapped).__module__:
             reason += (

@@ -142,6 +142,8 @@ def _differences(config: Config, about: Json, known: KnownRuns) -> Json:
         one, other = about["versions"].get(package, ""), str(known.versions.get(package, ""))
         if one and other and one.split(".")[:2] != other.split(".")[:2]:
             differences[package] = {"run": one, "known": other}
+    if about["origin"]:
+        differences["start"] = {"run": about["origin"]["path"], "known": "random networks"}
     return differences
 
 

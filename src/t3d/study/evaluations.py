@@ -66,7 +66,9 @@ def read_evaluations(path: str | Path) -> Evaluations:
     if not points:
         raise BadInput(f"{path} has no evaluation yet; let it train longer")
     knobs = ((name, value) for name, value in vars(config).items() if name not in NO_MATTER)
-    setting = (("preset", str(folder.about()["preset"])), *knobs)
+    about = folder.about()
+    start = [("from", "another run")] if about["origin"] else []
+    setting = (("preset", str(about["preset"])), *start, *knobs)
     return Evaluations(folder.path, config.env, config.seed, setting, points, seconds)
 
 

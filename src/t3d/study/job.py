@@ -1,4 +1,4 @@
-"""One run of a sweep: trained, from its start or from where it stopped, and scored.
+"""One run of a sweep: trained, from its start or from where it stopped, and scored. Or a search.
 
 `python -m t3d.study.job` does so in a process of its own, and reads the job, a line of JSON, from
 stdin. When that closes, the parent is gone: the run is saved and the process ends. Heavy modules
@@ -14,6 +14,7 @@ import threading
 from contextlib import closing
 from typing import Any
 
+from t3d.base.ending import leave
 from t3d.base.errors import RunFailed, T3DError
 from t3d.base.text import clean
 from t3d.config import Config
@@ -22,9 +23,9 @@ STOPPED = 128 + signal.SIGTERM  # the exit code of a run that was stopped and sa
 
 
 def attempt(job: dict[str, Any]) -> tuple[str, str]:
-    """Train and score a run; returns its state, and why if it failed."""
+    """Train and score a run, or search; returns its state, and why if it failed."""
     try:
-        return ("finished" if _train(job) else "stopped"), ""
+        return ("finished" if (_search if "trials" in job else _train)(job) else "stopped"), ""
     except T3DError as error:
         return "failed", str(error)
 
@@ -32,7 +33,7 @@ def attempt(job: dict[str, Any]) -> tuple[str, str]:
 def _train(job: dict[str, Any]) -> bool:
     """Whether the run is finished; False if a signal stopped it."""
     from t3d.play.envs import EnvMaker
-    from t3d.run import watchers
+    from t3d.run import tracking, watchers
     from t3d.run.checkpoint import has_finished
     from t3d.run.finish import finish
     from t3d.run.folder import RunFolder, versions
@@ -40,6 +41,8 @@ def _train(job: dict[str, Any]) -> bool:
     from t3d.run.signals import StopSignal
 
     config, folder = Config.from_dict(job["config"]), RunFolder(job["run"])
+    trackers = tracking.chosen(config.track)[0]
+    attached: watchers.Watchers | None = watchers.Watchers(trackers)
     exists = folder.path.exists()
     if not exists or not has_finished(folder, config.steps):
         if exists:  # with its own threads; all else is the same, or the sweep would have refused it
@@ -48,13 +51,20 @@ def _train(job: dict[str, Any]) -> bool:
         with StopSignal().caught() as stop:
             about = job["about"] | {"versions": versions()}
             with closing(open_run(EnvMaker(config.env, config), folder, about)) as run:
-                outcome = train_to_end(run, watchers.chosen()[0], stop)
+                outcome = train_to_end(run, trackers, stop)
+        attached = outcome.watchers
         if outcome.signal is not None:
             return False
-    problems = finish(folder).problems
+    problems = finish(folder, watchers=attached).problems
     if problems:
         raise RunFailed(f"the run has no score: {problems['score']}")
     return True
+
+
+def _search(job: dict[str, Any]) -> bool:
+    from t3d.study.searchers import search_here
+
+    return search_here(job)
 
 
 def _save_when_alone(pipe: int) -> None:
@@ -82,4 +92,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

@@ -1,6 +1,7 @@
 """The plan of a search: which knobs to search, from which config, and where its runs are."""
 
 import dataclasses
+import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,13 +9,13 @@ from typing import Any
 
 from t3d.base.errors import BadInput
 from t3d.base.text import did_you_mean
-from t3d.config import Config, Span, knob_types, knobs_of, search_ranges
+from t3d.config import Config, Span, knob_types, knobs_of, own_name, search_ranges
 from t3d.run.folder import RunFolder
 from t3d.run.records import Json
 
-# Where to compute, which each machine decides for itself.
+# Where to compute and to log, which each machine decides for itself.
 # Not what an environment needs, such as a process of its own: that goes with the preset.
-HERE = knobs_of("machine") - {
+HERE = (knobs_of("machine") | {"track"}) - {
     *("env_backend", "env_deadline", "env_restarts", "overlap", "replay_on_disk")
 }
 
@@ -29,6 +30,7 @@ class Plan:
     out: Path
     storage: str | None
     about: Json  # the preset, the command and the versions
+    jobs: int = 1  # trials at a time
 
     @property
     def url(self) -> str:
@@ -40,6 +42,16 @@ class Plan:
         knobs = dataclasses.asdict(self.base).items()
         return {name: as_stored(value) for name, value in knobs if name not in HERE}
 
+    def to_json(self) -> str:
+        """The plan as a line of JSON, for a process that searches."""
+        return json.dumps(dataclasses.asdict(self) | {"out": str(self.out)})
+
+    @classmethod
+    def from_json(cls, values: Json) -> "Plan":
+        """The plan that `to_json` wrote."""
+        base, searched = Config.from_dict(values["base"]), tuple(values["searched"])
+        return cls(**values | {"base": base, "searched": searched, "out": Path(values["out"])})
+
     def folder(self, number: int) -> RunFolder:
         """The run of a trial."""
         return RunFolder(self.out / f"trial-{number:04}")
@@ -47,11 +59,14 @@ class Plan:
 
 def choose(base: Config, typed: Collection[str], names: Sequence[str]) -> tuple[str, ...]:
     """The knobs to search: `names`, or all that have a range and were not typed."""
+    if base.single_env:
+        raise BadInput("single_env is for one run; a search has many")
     for name in names:
         if name not in search_ranges:
             what = "has no range to search" if name in knob_types else "is no knob"
             expected = f"; expected some of: {', '.join(search_ranges)}"
-            raise BadInput(f"{name} {what}{did_you_mean(name, search_ranges) or expected}")
+            hint = did_you_mean(own_name(name), search_ranges) or expected
+            raise BadInput(f"{name} {what}{hint}")
         if name in typed:
             flag = f"--{name.replace('_', '-')}"
             raise BadInput(f"{name} has a fixed value; leave out {flag}, or search other knobs")

@@ -4,6 +4,7 @@ Optuna's tables hold numbers and JSON. Nothing is unpickled: the parts of Optuna
 journal storage and the CMA-ES sampler, are not used.
 """
 
+import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,7 +12,7 @@ from t3d.base import files
 from t3d.base.errors import BadInput, T3DError
 from t3d.base.extras import how_to_install
 from t3d.base.text import one_line
-from t3d.config import search_ranges
+from t3d.config import Config, search_ranges
 from t3d.play.envs import EnvMaker
 from t3d.run.lock import alone
 from t3d.run.loop import Run
@@ -31,6 +32,8 @@ def open_study(plan: Plan) -> optuna.Study:
     """The study of a plan, new or as it was left. A study of another plan is refused."""
     if plan.trials < 1:
         raise BadInput(f"trials is {plan.trials}; expected at least 1")
+    if plan.jobs < 1:
+        raise BadInput(f"jobs is {plan.jobs}; expected at least 1")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     local, out = plan.storage is None, files.usable(plan.out)
     used = out.exists() and (not out.is_dir() or any(out.glob("[!.]*")))
@@ -109,6 +112,8 @@ def _check_plan(plan: Plan, study: optuna.Study) -> None:
     stored = study.user_attrs["plan"]
     if not isinstance(stored, dict):
         raise BadInput(f"the study of {plan.out} has no plan; choose another with --out")
+    # A study of an earlier version lacks the knobs that are new: it has their defaults.
+    stored = dataclasses.replace(plan, base=Config()).fixed() | stored
     for name, value in entries.items():
         if stored.get(name) != value:
             has = f"the study of {plan.out} has {stored.get(name)}"

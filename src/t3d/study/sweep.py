@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from t3d.base import files
 from t3d.base.errors import BadInput, T3DError
@@ -27,10 +27,11 @@ from t3d.run.folder import RunFolder
 from t3d.run.lock import Lock, is_locked
 from t3d.run.signals import StopSignal
 from t3d.study.spec import Spec, SweepRun, runs_of
-from t3d.study.workers import Process, Task, Worker
+from t3d.study.workers import Job, Process, Task, Worker, job
 
 _PATIENCE = 120.0  # seconds for the runs of an earlier, killed sweep to save
 _POLL = 0.1  # seconds between looks at the workers
+AnyJob = TypeVar("AnyJob", bound=Job)
 
 
 class Display(Protocol):
@@ -80,7 +81,10 @@ def train_sweep(
             shown = display(runs, jobs)
             last_first.callback(shown.close)
             mark_finished(runs, stop)
-            start = Process if ray is None else lambda run: Task(ray, run)
+
+            def start(run: SweepRun) -> Worker:
+                return Task(ray, run) if ray else Process(job(run), run.log, run.config.threads)
+
             train_runs(runs, jobs, start, stop, shown.refresh)
         return SweepOutcome(runs, stop.number)
 
@@ -91,6 +95,8 @@ def check(runs: list[SweepRun], spec: Spec, elsewhere: bool) -> None:
         if run.path.exists():
             _check_same(run, RunFolder.open(run.path).config(), spec)
     for run in runs:
+        if run.config.single_env:
+            raise BadInput("single_env is for one run; train the runs of a sweep one by one")
         if elsewhere and run.config.collectors:
             what = "collectors in a sweep on Ray would wait for each other's CPUs"
             raise BadInput(f"{what}; leave out collectors, or --ray")
@@ -162,15 +168,15 @@ def mark_finished(runs: list[SweepRun], stop: Callable[[], bool]) -> None:
 
 
 def train_runs(
-    runs: list[SweepRun],
+    runs: list[AnyJob],
     jobs: int,
-    start: Callable[[SweepRun], Worker],
+    start: Callable[[AnyJob], Worker],
     stop: Callable[[], bool],
     refresh: Callable[[], None],
 ) -> None:
     """Train the waiting runs, `jobs` at a time, until all have ended or `stop` returns True."""
     waiting = [run for run in runs if run.state == "waiting"]
-    workers: list[tuple[SweepRun, Worker]] = []
+    workers: list[tuple[AnyJob, Worker]] = []
     stopping = False
     try:
         while workers or (waiting and not stop()):

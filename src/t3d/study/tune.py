@@ -21,7 +21,7 @@ from t3d.base.errors import BadInput, BrokenWatcher, Diverged
 from t3d.base.randomness import derived_seed
 from t3d.config import Config, Span, search_ranges
 from t3d.play.envs import EnvMaker
-from t3d.presets import Preset, to_toml
+from t3d.presets import Preset, resolve, to_toml
 from t3d.run import checkpoint
 from t3d.run.folder import RunFolder
 from t3d.run.lock import alone, is_locked
@@ -233,12 +233,17 @@ def importances(study: optuna.Study) -> dict[str, float]:
 
 
 def write_best(plan: Plan, best: Result, trials: int) -> Path:
-    """Write the best knobs as a preset: all that differ from the defaults, but none of `HERE`."""
+    """Write the best knobs as a preset, which lies over that of its environment.
+
+    It has all that were searched or differ from the defaults or from that preset. It has no steps,
+    as those of a trial are few, and none of `HERE`.
+    """
     config = dataclasses.asdict(dataclasses.replace(plan.base, **best.knobs))
-    defaults = dataclasses.asdict(Config())
-    names = {"steps", *plan.searched}
-    names |= {name for name, value in config.items() if value != defaults[name]}
-    names -= {"env", "seed", *HERE}
+    names = set(plan.searched)
+    for usual in (Config(), resolve(plan.base.env)[1]):
+        others = dataclasses.asdict(usual)
+        names |= {name for name, value in config.items() if value != others[name]}
+    names -= {"env", "seed", "steps", *HERE}
     knobs = {name: value for name, value in config.items() if name in names}
     score = f"{best.value:,.1f} on {plan.base.env} after {plan.base.steps:,} steps"
     why = f"trial {best.number} of {trials}, with a score of {score}: {plan.about['command']}"

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Protocol
 
 from t3d.base import files
@@ -19,8 +20,15 @@ from t3d.study.spec import SweepRun
 _LAST = 10_000  # bytes of a log in which the reason of a failure stands
 
 
+class Job(Protocol):
+    """What a worker does: train a run, or search."""
+
+    state: str  # waiting, training, and then finished, stopped or failed
+    why: str  # it failed
+
+
 class Worker(Protocol):
-    """Trains one run."""
+    """Does one job."""
 
     def ended(self) -> tuple[str, str] | None:
         """The state in which the run ended, and why if it failed; None while it trains."""
@@ -33,14 +41,14 @@ class Worker(Protocol):
 
 
 class Process:
-    """A run in a process of its own, which ends with this one, however this one ends."""
+    """A job in a process of its own, which ends with this one, however this one ends."""
 
-    def __init__(self, run: SweepRun) -> None:
-        threads = str(run.config.threads or "")
+    def __init__(self, job: str, log_path: Path, threads: int) -> None:
+        """`job` is a line of JSON, for job.py."""
         names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-        limits = {name: threads for name in names if threads}  # unless the user set them
+        limits = {name: str(threads) for name in names if threads}  # unless the user set them
         self._stopping = False
-        self._log = run.log
+        self._log = log_path
         try:
             self._log.unlink(missing_ok=True)  # a link or a pipe there would lead elsewhere
             log = self._log.open("wb")
@@ -57,7 +65,7 @@ class Process:
             )
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):  # it died at once: `ended` says so
-            self._process.stdin.write(job(run).encode() + b"\n")
+            self._process.stdin.write(job.encode() + b"\n")
             self._process.stdin.flush()
 
     def ended(self) -> tuple[str, str] | None:

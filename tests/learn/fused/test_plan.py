@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
+from t3d import Config
 from t3d.learn.fused.plan import Plan, lay_out
 from t3d.learn.fused.vectors import LANES
 
@@ -13,8 +14,15 @@ Region = tuple[int, int]  # where it begins, and its length
 PANELS = 2
 
 
-def small_plan() -> Plan:
-    return lay_out(state_dim=5, action_dim=3, hidden=(7, 33), panels=PANELS)
+@pytest.fixture(
+    params=[((9,), (7, 33)), ((7, 33), (7, 33)), ((50, 60, 70), (7, 33)), ((4,), (1,))],
+    ids=["smaller actor", "equal", "larger actor", "one unit"],
+)
+def plan(request: pytest.FixtureRequest) -> Plan:
+    """Actors and twins of several sizes."""
+    actor, critic = request.param
+    config = Config(actor_hidden=actor, critic_hidden=critic, layer_norm="both")
+    return lay_out(state_dim=5, action_dim=3, config=config, panels=PANELS)
 
 
 def overlap(regions: Iterable[Region], size: int) -> bool:
@@ -35,43 +43,53 @@ def panel_regions(plan: Plan) -> list[Region]:
     layers = np.concatenate(plan.networks)
     units = [(int(row), int(n)) for row, n in zip(layers["unit"], layers["outs"])]
     grads = [(int(row), int(n)) for row, n in zip(layers["grad"], layers["outs"])]
-    return [*zip(plan.sections[:5], lengths), *units, *grads]
+    norms = [(int(x["normed"]), 2 * int(x["outs"]) + 1) for x in layers if x["norm"] >= 0]
+    assert len(norms) == len(layers) - 3  # all but each network's last
+    return [*zip(plan.sections[:5], lengths), *units, *grads, *norms]
 
 
 def flat_regions(plan: Plan, weight: str, bias: str, width: str) -> list[Region]:
+    """Weights and biases, and those of LayerNorms, which follow the biases."""
     layers = np.concatenate(plan.networks)
     weights = zip(layers[weight], layers["outs"] * layers[width])
-    return [(int(at), int(n)) for at, n in [*weights, *zip(layers[bias], layers["outs"])]]
+    biases = zip(layers[bias], layers["outs"] * np.where(layers["norm"] >= 0, 3, 1))
+    return [(int(at), int(n)) for at, n in [*weights, *biases]]
 
 
-def test_no_two_places_of_a_panel_overlap() -> None:
-    plan = small_plan()
+def test_no_two_places_of_a_panel_overlap(plan: Plan) -> None:
     assert not overlap(panel_regions(plan), plan.panel)
 
 
-def test_no_two_layers_share_parameters_and_none_is_left_over() -> None:
-    plan = small_plan()
+def test_no_two_layers_share_parameters_and_none_is_left_over(plan: Plan) -> None:
     regions = flat_regions(plan, "weight", "bias", "ins")
     count = sum(length for _, length in regions)
     assert not overlap(regions, count)
 
 
-def test_no_two_layers_share_gradients() -> None:
-    plan = small_plan()
+def test_a_norm_follows_the_biases_of_its_layer(plan: Plan) -> None:
+    for layer in np.concatenate(plan.networks):
+        assert layer["norm"] in (-1, layer["bias"] + layer["outs"])
+
+
+def test_no_two_layers_share_squares(plan: Plan) -> None:
+    layers = np.concatenate(plan.networks)
+    regions = [(int(at), int(n)) for at, n in zip(layers["square"], layers["outs"])]
+    assert not overlap(regions, plan.outputs)
+
+
+def test_no_two_layers_share_gradients(plan: Plan) -> None:
     assert not overlap(flat_regions(plan, "gradient", "bias_gradient", "width"), plan.gradients)
 
 
-def test_the_twins_do_not_share_their_transposed_inputs() -> None:
-    plan = small_plan()
+def test_the_twins_do_not_share_their_transposed_inputs(plan: Plan) -> None:
     for networks in (plan.networks[1:], plan.networks[:1]):
         layers = np.concatenate(networks)
         regions = zip(layers["transposed"], layers["width"] * PANELS * LANES)
         assert not overlap([(int(at), int(n)) for at, n in regions], plan.transposed)
 
 
-def test_a_panel_has_room_for_sixteen_rows_from_any_input_on() -> None:
+def test_a_panel_has_room_for_sixteen_rows_from_any_input_on(plan: Plan) -> None:
     """Inputs are transposed sixteen rows at a time, and take the rows behind them along."""
-    plan = small_plan()
     for network in plan.networks:
         starts = [plan.sections.state, *network["unit"][:-1]]
         for start, layer in zip(starts, network):
@@ -80,7 +98,7 @@ def test_a_panel_has_room_for_sixteen_rows_from_any_input_on() -> None:
 
 @pytest.mark.parametrize("hidden", [(4,), (7, 33), (16, 16, 16)])
 def test_layers_follow_each_other(hidden: tuple[int, ...]) -> None:
-    plan = lay_out(5, 3, hidden, PANELS)
+    plan = lay_out(5, 3, Config(hidden=hidden), PANELS)
     for network, (ins, outs) in zip(plan.networks, [(5, 3), (8, 1), (8, 1)]):
         sizes = [ins, *hidden, outs]
         pairs = [(int(layer["ins"]), int(layer["outs"])) for layer in network]

@@ -114,6 +114,9 @@ def test_a_state_that_does_not_continue_the_episode_begins_another() -> None:
 
 
 def test_a_memory_needs_room_for_one_transition_and_one_number() -> None:
+    assert ReplayBuffer(1e3, 3, 1).capacity == 1000
+    with pytest.raises(T3DError, match=r"capacity is 1\.5; expected a whole number at least 1"):
+        ReplayBuffer(1.5, 3, 1)
     with pytest.raises(T3DError, match="capacity is 0"):
         ReplayBuffer(0, 2, 3)
     with pytest.raises(T3DError, match="state_dim is 0; expected at least 1"):

@@ -5,7 +5,7 @@ Read it in this order:
 
 1. update.py   the page again: the job, and one update, step by step beside `T3D.update`
 2. steps.py    the formulas of one transition: gather, normalise, smooth, Bellman, losses
-3. layers.py   networks: forward, backward, Adam, Polyak
+3. layers.py   networks: forward, backward, Adam, Polyak; units.py, activations and norms
 4. tiles.py    the matrix products under these, in the processor's registers; vectors.py, the
                instructions that they are written in
 5. plan.py     where everything is: the parts of a job, and the layout of a panel

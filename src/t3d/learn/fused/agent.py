@@ -18,7 +18,7 @@ from t3d.base.errors import BadInput
 from t3d.base.numbers import Array
 from t3d.base.observation import Layout
 from t3d.config import Config
-from t3d.learn.agent import CHANGEABLE, Measures, adam_state
+from t3d.learn.agent import CHANGEABLE, Measures
 from t3d.learn.fused import entry
 from t3d.learn.fused.plan import (
     SCHEDULE,
@@ -36,6 +36,7 @@ from t3d.learn.fused.threads import COUNTERS
 from t3d.learn.fused.update import Job
 from t3d.learn.fused.vectors import LANES
 from t3d.learn.normalize import Normalizer
+from t3d.learn.optimizers import adam_state
 from t3d.learn.perception import Batch
 from t3d.learn.replay.memory import ReplayBuffer
 from t3d.learn.replay.sampling import Transitions, check_rows
@@ -103,15 +104,13 @@ class FusedT3D(T3D):
             max_action=self.actor.max_action.numpy(),
         )
         self._scaling = _scaling(self.perception.normalizer)
-        layers = lay_out(
-            self.state_dim, self.action_dim, self.config.hidden, panels=1
-        ).networks.actor
+        layers = lay_out(self.state_dim, self.action_dim, self.config, panels=1).networks.actor
         bounds, scaling = tuple(self._bounds), tuple(self._scaling)
         self._acting = self._weights.parameters, layers, bounds, scaling
         self._team: ThreadTeam | None = None
         self._td_errors: Array = np.zeros((2, 0))
 
-    def _adam(self, module: nn.Module) -> Any:
+    def _adam(self, module: nn.Module, rate: float) -> Any:
         # PyTorch's own Adam is not needed, and takes a second to import.
         return SimpleNamespace(state=adam_state(module, "cpu"), param_groups=[])
 
@@ -119,8 +118,9 @@ class FusedT3D(T3D):
         """Learn with other values of some knobs from here on, such as `learning_rate`."""
         before = self.config
         super().change(**knobs)
-        if dataclasses.replace(before, learning_rate=self.config.learning_rate) != self.config:
-            self._team = None  # all but the learning rate are laid down in its job
+        rates = {knob: value for knob, value in knobs.items() if knob.endswith("learning_rate")}
+        if dataclasses.replace(before, **rates) != self.config:
+            self._team = None  # all but the learning rates are laid down in its job
 
     def prepare(self, waiting: Callable[[], None]) -> None:
         """Compile the engine, if this machine has not yet; `waiting` is called if so."""
@@ -142,7 +142,7 @@ class FusedT3D(T3D):
 
     def train(self, replay_buffer: ReplayBuffer, iterations: int) -> Measures:
         """Run `iterations` updates, each on a new batch; returns the last value of each measure."""
-        team = self._team_for(replay_buffer)
+        team = self._team_for(replay_buffer, iterations)
         measures: Measures = {}
         for _ in range(iterations):
             self._draw(team.job, replay_buffer)
@@ -184,9 +184,9 @@ class FusedT3D(T3D):
         """The larger of both critics' errors in each row of the last batch, for priorities."""
         return torch.from_numpy(self._td_errors).amax(dim=0)
 
-    def _team_for(self, memory: ReplayBuffer) -> ThreadTeam:
+    def _team_for(self, memory: ReplayBuffer, iterations: int = 1) -> ThreadTeam:
         if self._team is None or not self._team.serves(memory):
-            self.check_memory(memory)
+            self.check_memory(memory, iterations)
             stores = Memory(
                 observation=memory.observation,
                 next_at=memory.next_at,
@@ -246,8 +246,8 @@ class FusedT3D(T3D):
     def _schedule(self, job: Job) -> None:
         """Say which update the next one is."""
         critic_step, actor_step = self._steps
-        rate = self.config.learning_rate
-        job.schedule[0] = critic_step + 1, actor_step + 1, self._actor_due(), rate
+        rates = self.rate_of("critic"), self.rate_of("actor")
+        job.schedule[0] = critic_step + 1, actor_step + 1, self._actor_due(), *rates
 
     def _learned(self, job: Job) -> Measures:
         """Count an update that is done; returns its measures."""
@@ -265,7 +265,7 @@ class FusedT3D(T3D):
         """A copy is built again, or its networks would no longer be views of its arrays."""
         about = (self.layout, self.low.numpy(), self.high.numpy(), self.built_with, self.dtype)
         changed = {knob: getattr(self.config, knob) for knob in CHANGEABLE}
-        return _rebuilt, (type(self), about, self.state_dict(), changed)
+        return _rebuilt, (type(self), about, self.state_dict(), changed), {"score": self.score}
 
     def state_dict(self) -> dict[str, Tensor]:
         """Everything that the next update depends on except the memory: flat, names to tensors."""
@@ -280,7 +280,7 @@ class FusedT3D(T3D):
     def _job(self, memory: Memory, scaling: Scaling, batch_size: int) -> Job:
         """The agent's own arrays, a memory's, and room to compute in for a size of batch."""
         kind, panels = self._weights.parameters.dtype, math.ceil(batch_size / LANES)
-        plan = lay_out(self.state_dim, self.action_dim, self.config.hidden, panels)
+        plan = lay_out(self.state_dim, self.action_dim, self.config, panels)
         return Job(
             counters=np.zeros(COUNTERS, np.int64),
             schedule=np.zeros(1, SCHEDULE),

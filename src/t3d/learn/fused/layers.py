@@ -8,8 +8,16 @@ from typing import Any, NamedTuple
 
 from t3d.base.compiling import compiled
 from t3d.base.numbers import Array
-from t3d.learn.fused.plan import Bounds, Scaling, Scratch, Weights
-from t3d.learn.fused.steps import Share, grads, normalized, units
+from t3d.learn.fused.plan import ELU, LINEAR, RELU, TANH, Bounds, Knobs, Scaling, Scratch, Weights
+from t3d.learn.fused.steps import (
+    Share,
+    grads,
+    inverse_std,
+    norm_grads,
+    normalized,
+    standard,
+    units,
+)
 from t3d.learn.fused.tiles import (
     HEIGHT,
     dot,
@@ -20,6 +28,13 @@ from t3d.learn.fused.tiles import (
     sum_lanes,
     sum_products,
     transpose,
+)
+from t3d.learn.fused.units import (
+    EPSILON,
+    activate,
+    back_through_activation,
+    back_through_norm,
+    layer_norm,
 )
 from t3d.learn.fused.vectors import LANES, view
 
@@ -38,18 +53,35 @@ def bias_of(parameters: Array, layer: Any) -> Array:
 
 
 @compiled
+def gain_of(parameters: Array, layer: Any) -> Array:
+    """The gains of a layer's LayerNorm: (outs,)."""
+    return parameters[layer.norm : layer.norm + layer.outs]
+
+
+@compiled
+def shift_of(parameters: Array, layer: Any) -> Array:
+    """The biases of a layer's LayerNorm: (outs,)."""
+    return parameters[layer.norm + layer.outs : layer.norm + 2 * layer.outs]
+
+
+@compiled
 def forward(parameters: Array, network: Array, x: int, my: Share) -> None:
-    """My panels through a network; a ReLU follows each layer but the last."""
+    """My panels through a network; an activation follows each layer but the last."""
     for p in range(my.first, my.last):
         panel, start = my.panels[p], x
         for i in range(len(network)):
             layer = network[i]
             inputs, outputs = panel[start : start + layer.ins], units(panel, layer)
             weight, bias = weight_of(parameters, layer), bias_of(parameters, layer)
-            if i < len(network) - 1:
+            if layer.activation == RELU and layer.norm < 0:
                 relu(outputs, weight, inputs, bias)
             else:
                 linear(outputs, weight, inputs, bias)
+                if layer.norm >= 0:
+                    kept = standard(panel, layer), inverse_std(panel, layer)
+                    gain, shift = gain_of(parameters, layer), shift_of(parameters, layer)
+                    layer_norm(outputs, *kept, gain, shift)
+                activate(outputs, layer.activation)
             start = layer.unit
 
 
@@ -61,7 +93,16 @@ def backward(parameters: Array, network: Array, my: Share) -> None:
         for i in range(len(network) - 1, 0, -1):
             layer, before = network[i], network[i - 1]
             weight = weight_of(parameters, layer)
-            masked(grads(panel, before), weight.T, grads(panel, layer), units(panel, before))
+            gradients, outputs = grads(panel, before), units(panel, before)
+            if before.activation == RELU and before.norm < 0:
+                masked(gradients, weight.T, grads(panel, layer), outputs)
+            else:
+                product(gradients, weight.T, grads(panel, layer))
+                back_through_activation(gradients, outputs, before.activation)
+                if before.norm >= 0:
+                    kept = standard(panel, before), inverse_std(panel, before)
+                    gain = gain_of(parameters, before)
+                    back_through_norm(gradients, norm_grads(panel, before), *kept, gain)
 
 
 @compiled
@@ -104,13 +145,36 @@ class Rates(NamedTuple):
 
     size: Any
     root: Any
+    keep: Any  # what weight decay leaves of a parameter
+    share: Any  # what gradient_clip leaves of a gradient
 
 
 @compiled
-def rates(learning_rate: float, step: int, panels: Array) -> Rates:
+def rates(learning_rate: float, step: int, knobs: Knobs, panels: Array) -> Rates:
     """The rates of one step of Adam."""
     kind = panels.dtype.type
-    return Rates(kind(learning_rate / (1 - 0.9**step)), kind(math.sqrt(1 - 0.999**step)))
+    size, root = learning_rate / (1 - 0.9**step), math.sqrt(1 - 0.999**step)
+    return Rates(kind(size), kind(root), kind(1 - learning_rate * knobs.weight_decay), kind(1))
+
+
+@compiled
+def clipped(rate: Rates, first: Any, last: Any, scratch: Scratch, limit: float) -> Rates:
+    """The rates with gradients whose norm is at most `limit`: those from a layer to another."""
+    total = 0.0
+    for i in range(first.square, last.square + last.outs):
+        total += scratch.squares[i]
+    share = limit / (math.sqrt(total) + 1e-6)
+    share = 1.0 if share > 1 else share  # a nan stays
+    kind = scratch.panels.dtype.type
+    return Rates(rate.size, rate.root, rate.keep, kind(share))
+
+
+@compiled
+def my_rows(layer: Any, my: Share) -> tuple[int, int]:
+    """My share of a layer's rows: from the first to before the last."""
+    tiles = (layer.outs + HEIGHT - 1) // HEIGHT  # no tile is divided: lower ones are slower
+    low = my.me * tiles // my.team * HEIGHT
+    return low, min((my.me + 1) * tiles // my.team * HEIGHT, layer.outs)
 
 
 @compiled
@@ -120,28 +184,85 @@ def descend(
     """The gradients of my share of each layer's rows, and Adam's step on these."""
     for i in range(len(network)):
         layer = network[i]
-        tiles = (layer.outs + HEIGHT - 1) // HEIGHT  # no tile is divided: lower ones are slower
-        low = my.me * tiles // my.team * HEIGHT
-        high = min((my.me + 1) * tiles // my.team * HEIGHT, layer.outs)
+        low, high = my_rows(layer, my)
         if low < high:
-            gradient = view(scratch.gradients, layer.gradient, (layer.outs, layer.width))
-            if layer.outs == 1:
-                _gradient_of_one(layer, scratch.panels, x, gradient[0])
-            else:
-                _gradient(layer, scratch, gradient, low, high)
-            biases = scratch.gradients[layer.bias_gradient : layer.bias_gradient + layer.outs]
-            for row in range(low, high):
-                biases[row] = sum_lanes(scratch.panels[:, layer.grad + row])
-            if layer.ins == layer.width:
-                rows = view(scratch.gradients, layer.gradient, (layer.outs * layer.ins,))
-                part = rows[low * layer.ins : high * layer.ins]
-                _adam(weights, layer.weight + low * layer.ins, part, rate)
-            else:
-                for row in range(low, high):
-                    part = gradient[row, : layer.ins]
-                    _adam(weights, layer.weight + row * layer.ins, part, rate)
-            _adam(weights, layer.bias + low, biases[low:high], rate)
+            _gradients(layer, scratch, x, low, high)
+            _step(layer, weights, scratch, rate, low, high)
         x = layer.unit
+
+
+@compiled
+def differentiate(network: Array, scratch: Scratch, x: int, my: Share) -> None:
+    """The gradients of my share of each layer's rows alone, and their squares."""
+    for i in range(len(network)):
+        layer = network[i]
+        low, high = my_rows(layer, my)
+        if low < high:
+            _gradients(layer, scratch, x, low, high)
+            _squares(layer, scratch, low, high)
+        x = layer.unit
+
+
+@compiled
+def step(network: Array, weights: Weights, scratch: Scratch, rate: Rates, my: Share) -> None:
+    """Adam's step on my share of each layer's rows, whose gradients are there."""
+    for i in range(len(network)):
+        low, high = my_rows(network[i], my)
+        if low < high:
+            _step(network[i], weights, scratch, rate, low, high)
+
+
+@compiled
+def _gradients(layer: Any, scratch: Scratch, x: int, low: int, high: int) -> None:
+    """The gradients of some rows of a layer."""
+    gradient = view(scratch.gradients, layer.gradient, (layer.outs, layer.width))
+    if layer.outs == 1:
+        _gradient_of_one(layer, scratch.panels, x, gradient[0])
+    else:
+        _gradient(layer, scratch, gradient, low, high)
+    at = layer.bias_gradient
+    for row in range(low, high):
+        scratch.gradients[at + row] = sum_lanes(scratch.panels[:, layer.grad + row])
+    if layer.norm >= 0:
+        for row in range(low, high):
+            by_norm = scratch.panels[:, layer.normed + layer.outs + row]
+            normed = scratch.panels[:, layer.normed + row]
+            scratch.gradients[at + layer.outs + row] = sum_products(by_norm, normed)
+            scratch.gradients[at + 2 * layer.outs + row] = sum_lanes(by_norm)
+
+
+@compiled
+def _squares(layer: Any, scratch: Scratch, low: int, high: int) -> None:
+    """The sum of the squared gradients of each of some rows of a layer."""
+    gradient = view(scratch.gradients, layer.gradient, (layer.outs, layer.width))
+    columns = 3 if layer.norm >= 0 else 1  # biases; gains and biases of the LayerNorm
+    for row in range(low, high):
+        total = dot(gradient[row, : layer.ins], gradient[row, : layer.ins])
+        for column in range(columns):
+            one = scratch.gradients[layer.bias_gradient + column * layer.outs + row]
+            total += one * one
+        scratch.squares[layer.square + row] = total
+
+
+@compiled
+def _step(layer: Any, weights: Weights, scratch: Scratch, rate: Rates, low: int, high: int) -> None:
+    """Adam's step on some rows of a layer."""
+    if layer.ins == layer.width:
+        rows = view(scratch.gradients, layer.gradient, (layer.outs * layer.ins,))
+        part = rows[low * layer.ins : high * layer.ins]
+        _adam(weights, layer.weight + low * layer.ins, part, rate)
+    else:
+        gradient = view(scratch.gradients, layer.gradient, (layer.outs, layer.width))
+        for row in range(low, high):
+            part = gradient[row, : layer.ins]
+            _adam(weights, layer.weight + row * layer.ins, part, rate)
+    at = layer.bias_gradient
+    _adam(weights, layer.bias + low, scratch.gradients[at + low : at + high], rate)
+    if layer.norm >= 0:
+        for column in range(2):  # gains, then biases
+            at += layer.outs
+            part = scratch.gradients[at + low : at + high]
+            _adam(weights, layer.norm + column * layer.outs + low, part, rate)
 
 
 @compiled
@@ -168,17 +289,18 @@ def _adam(weights: Weights, start: int, gradients: Array, rate: Rates) -> None:
     parameters, exp_avg = weights.parameters[start:end], weights.exp_avg[start:end]
     exp_avg_sq = weights.exp_avg_sq[start:end]
     kind = parameters.dtype.type
-    size, root = rate
+    size, root, keep, share = rate
     tenth, decay, rest, epsilon = kind(1 - 0.9), kind(0.999), kind(1 - 0.999), kind(1e-8)
     zero, tiny = kind(0), kind(1e-37)
     for i in range(gradients.size):
-        mean = exp_avg[i] + (gradients[i] - exp_avg[i]) * tenth
-        square = exp_avg_sq[i] * decay + gradients[i] * gradients[i] * rest
+        gradient = gradients[i] * share
+        mean = exp_avg[i] + (gradient - exp_avg[i]) * tenth
+        square = exp_avg_sq[i] * decay + gradient * gradient * rest
         # What a dead unit leaves decays to denormal numbers, which slow the processor down.
         mean = zero if abs(mean) < tiny else mean
         square = zero if square < tiny else square
         exp_avg[i], exp_avg_sq[i] = mean, square
-        parameters[i] -= size * mean / (math.sqrt(square) / root + epsilon)
+        parameters[i] = parameters[i] * keep - size * mean / (math.sqrt(square) / root + epsilon)
 
 
 @compiled
@@ -208,10 +330,36 @@ def select_action(
         weight, out = weight_of(parameters, actor[i]), bias_of(parameters, actor[i]).copy()
         for row in range(out.size):
             out[row] += dot(weight[row], x)
-            if i < len(actor) - 1 and out[row] < 0:
-                out[row] = 0
+        if actor[i].norm >= 0:
+            _norm_one(out, gain_of(parameters, actor[i]), shift_of(parameters, actor[i]))
+        _activate_one(out, actor[i].activation)
         x = out
     for i in range(x.size):
         action = bounds.middle[i] + bounds.max_action[i] * math.tanh(x[i])
         x[i] = min(max(action, bounds.low[i]), bounds.high[i])
     return x
+
+
+@compiled
+def _norm_one(out: Array, gain: Array, shift: Array) -> None:
+    """A LayerNorm of one state's units."""
+    kind = out.dtype.type
+    mean, variance = kind(0), kind(0)
+    for row in range(out.size):
+        mean += out[row]
+    mean /= kind(out.size)
+    for row in range(out.size):
+        variance += (out[row] - mean) * (out[row] - mean)
+    scale = kind(1) / math.sqrt(variance / kind(out.size) + kind(EPSILON))
+    for row in range(out.size):
+        out[row] = (out[row] - mean) * scale * gain[row] + shift[row]
+
+
+@compiled
+def _activate_one(out: Array, activation: int) -> None:
+    """The activation function of one state's units."""
+    for row in range(out.size):
+        if activation == TANH:
+            out[row] = math.tanh(out[row])
+        elif activation != LINEAR and out[row] < 0:
+            out[row] = math.expm1(out[row]) if activation == ELU else 0

@@ -21,6 +21,10 @@ from t3d.learn.fused.vectors import LANES
 # Columns of `Scratch.measures`.
 TWIN1_LOSS, TWIN2_LOSS, ACTOR_LOSS, MEAN_Q = range(4)
 
+# `layer.activation`: what follows a layer.
+LINEAR, RELU, ELU, TANH = range(4)
+_ACTIVATIONS = {"relu": RELU, "elu": ELU, "tanh": TANH}
+
 # One layer of a network, as `layer.ins` and so on. It is a row of an array, and not a tuple, so
 # that networks of any depth run the same compiled code.
 LAYER = np.dtype(
@@ -35,6 +39,10 @@ LAYER = np.dtype(
         ("unit", np.int64),  # which row of a panel is its first output
         ("grad", np.int64),  # and which the gradient of the loss by that output
         ("transposed", np.int64),  # where in `Scratch.transposed` its inputs begin
+        ("square", np.int64),  # where in `Scratch.squares` its rows begin
+        ("activation", np.int64),
+        ("norm", np.int64),  # where in `Weights` its LayerNorm begins: gains, biases; or -1
+        ("normed", np.int64),  # which row of a panel its LayerNorm begins with: see steps.py
     ]
 )
 
@@ -44,7 +52,8 @@ SCHEDULE = np.dtype(
         ("critic_step", np.int64),  # Adam's steps, this one included
         ("actor_step", np.int64),
         ("actor_due", np.int64),  # whether this update has steps 13 to 15
-        ("learning_rate", np.float64),
+        ("critic_rate", np.float64),  # the learning rates
+        ("actor_rate", np.float64),
     ]
 )
 
@@ -76,6 +85,7 @@ class Plan(NamedTuple):
     panel: int  # rows of a panel
     gradients: int  # numbers in the array of gradients
     transposed: int  # numbers in the array of transposed inputs
+    outputs: int  # of all layers
 
 
 class Memory(NamedTuple):
@@ -133,6 +143,7 @@ class Scratch(NamedTuple):
     panels: Array  # (panels, rows, lanes)
     transposed: Array  # inputs of layers with units and lanes swapped, for the weights' gradients
     gradients: Array  # of each parameter, flat; rows are padded to whole vectors
+    squares: Array  # with gradient_clip: of the gradients of each output's parameters, summed
     measures: Array  # (panels, 4): the part of each panel in the losses, and in the mean of Q1
     totals: Array  # (4,): the sums of these
 
@@ -145,31 +156,44 @@ class Knobs(NamedTuple):
     tau: float
     policy_noise: float
     noise_clip: float
+    gradient_clip: float
+    weight_decay: float
+    huber: bool
 
 
-def lay_out(state_dim: int, action_dim: int, hidden: tuple[int, ...], panels: int) -> Plan:
+def lay_out(state_dim: int, action_dim: int, config: Config, panels: int) -> Plan:
     """Give every layer of the three networks its places, for a batch of some panels."""
     inputs = state_dim + action_dim
     starts = itertools.accumulate((0, state_dim, action_dim, state_dim, action_dim, 1))
     sections = Sections(*starts)
-    sizes = [(state_dim, *hidden, action_dim), (inputs, *hidden, 1), (inputs, *hidden, 1)]
+    hidden, norm = config.hidden_layers, config.layer_norm
+    actor = (state_dim, *hidden["actor"], action_dim), norm == "both"
+    critic = (inputs, *hidden["critic"], 1), norm != "none"
     networks: list[NDArray[np.void]] = []
-    weight = gradient = transposed = 0
-    unit = sections.layers
-    for network in sizes:
+    weight = gradient = transposed = square = 0
+    unit, largest = sections.layers, 0
+    for network, is_normed in (actor, critic, critic):
         if len(networks) == 1:  # the twins do not need theirs any more when the actor learns
             transposed = 0
         layers = np.zeros(len(network) - 1, LAYER)
         for i, (ins, outs) in enumerate(itertools.pairwise(network)):
+            is_last = i == len(layers) - 1
             width = math.ceil(ins / LANES) * LANES
             bias, bias_gradient = weight + ins * outs, gradient + width * outs
             places = (weight, bias, gradient, bias_gradient, unit, unit + outs, transposed)
-            layers[i] = ins, outs, width, *places
+            activation = LINEAR if is_last else _ACTIVATIONS[config.activation]
             weight, gradient, unit = bias + outs, bias_gradient + outs, unit + 2 * outs
+            norm_at, normed = -1, unit
+            if is_normed and not is_last:
+                norm_at = weight
+                weight, gradient, unit = weight + 2 * outs, gradient + 2 * outs, unit + 2 * outs + 1
+            layers[i] = ins, outs, width, *places, square, activation, norm_at, normed
+            square += outs
             transposed += width * panels * LANES
+        largest = max(largest, transposed)
         networks.append(layers)
     # A layer's inputs are transposed sixteen rows at a time, which may reach beyond the last one.
-    return Plan(Networks(*networks), sections, unit + LANES, gradient, transposed)
+    return Plan(Networks(*networks), sections, unit + LANES, gradient, largest, square)
 
 
 def new_draw(rows: int, action_dim: int, kind: np.dtype[Any], noise: np.dtype[Any]) -> Draw:
@@ -192,6 +216,7 @@ def new_scratch(plan: Plan, panels: int, kind: np.dtype[Any]) -> Scratch:
         panels=np.zeros((panels, plan.panel, LANES), kind),
         transposed=np.zeros(plan.transposed, kind),
         gradients=np.zeros(plan.gradients, kind),
+        squares=np.zeros(plan.outputs, kind),
         measures=np.zeros((panels, 4), kind),
         totals=np.zeros(4, kind),
     )
@@ -205,4 +230,7 @@ def knobs_of(config: Config, kind: np.dtype[Any]) -> Knobs:
         tau=config.tau,
         policy_noise=config.policy_noise,
         noise_clip=config.noise_clip,
+        gradient_clip=config.gradient_clip,
+        weight_decay=config.weight_decay,
+        huber=config.sampling == "lap",
     )

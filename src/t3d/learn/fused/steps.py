@@ -66,6 +66,24 @@ def grads(panel: Array, layer: Any) -> Array:
     return panel[layer.grad : layer.grad + layer.outs]
 
 
+@compiled
+def standard(panel: Array, layer: Any) -> Array:
+    """The outputs of a layer after its LayerNorm, before gains and biases: (outs, lanes)."""
+    return panel[layer.normed : layer.normed + layer.outs]
+
+
+@compiled
+def norm_grads(panel: Array, layer: Any) -> Array:
+    """The gradient of the loss by each output of a layer's LayerNorm: (outs, lanes)."""
+    return panel[layer.normed + layer.outs : layer.normed + 2 * layer.outs]
+
+
+@compiled
+def inverse_std(panel: Array, layer: Any) -> Array:
+    """What a layer's LayerNorm multiplies by: (1, lanes)."""
+    return panel[layer.normed + 2 * layer.outs : layer.normed + 2 * layer.outs + 1]
+
+
 n_step_walk = compiled(walk)  # the function that the replay memory calls, too
 
 
@@ -166,7 +184,7 @@ def _smaller(one: Any, two: Any) -> Any:
 
 @compiled
 def critic_loss(
-    network: Array, twin: int, section: int, batch: Draw, measures: Array, my: Share
+    network: Array, twin: int, section: int, batch: Draw, huber: bool, measures: Array, my: Share
 ) -> None:
     """Step 11: loss = the mean of (Q - target)^2, so its gradient is 2 (Q - target) / rows."""
     kind = my.panels.dtype.type
@@ -178,10 +196,17 @@ def critic_loss(
         loss, total = kind(0), kind(0)
         for lane in range(td_error.size):
             error = Q[lane] - target[lane]
-            gradient[lane] = 2 * error / rows
             td_error[lane] = abs(error)
-            loss += error * error
             total += Q[lane]
+            if not huber:
+                gradient[lane] = 2 * error / rows
+                loss += error * error
+            elif td_error[lane] > 1:
+                gradient[lane] = math.copysign(kind(1), error) / rows
+                loss += td_error[lane] - kind(0.5)
+            else:  # half of the square
+                gradient[lane] = error / rows
+                loss += kind(0.5) * error * error
         measures[p, TWIN1_LOSS + twin] = loss / rows
         if twin == 0:
             measures[p, MEAN_Q] = total / rows

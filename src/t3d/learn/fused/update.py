@@ -16,10 +16,13 @@ from t3d.base.numbers import Array
 from t3d.learn.fused.layers import (
     backward,
     backward_to_action,
+    clipped,
     descend,
+    differentiate,
     forward,
     polyak,
     rates,
+    step,
     transpose_inputs,
 )
 from t3d.learn.fused.plan import (
@@ -56,7 +59,7 @@ class Job(NamedTuple):
     """All that an update reads and writes; plan.py describes each part."""
 
     counters: Array  # by which the threads of a team coordinate
-    schedule: Array  # (1,): Adam's step numbers, and whether the actor is due
+    schedule: Array  # (1,): Adam's step numbers and rates, and whether the actor is due
     memory: Memory
     batch: Draw
     bounds: Bounds
@@ -79,7 +82,8 @@ def update(job: Job, me: int, team: int) -> None:
     # Read now: thread 0 may write the next schedule while the others still end this update.
     now = job.schedule[0]
     critic_step, actor_step, actor_due = now.critic_step, now.actor_step, now.actor_due
-    learning_rate = now.learning_rate
+    critic_rate, actor_rate = now.critic_rate, now.actor_rate
+    clip = knobs.gradient_clip
 
     # Thread 0 may come late, from an environment: the others do its tasks meanwhile.
     tasks = min(_TASKS * team, len(panels))
@@ -109,24 +113,33 @@ def update(job: Job, me: int, team: int) -> None:
 
     # The twins do not need each other from here on: half of an even team takes each.
     halves = 2 - team % 2
-    rate = rates(learning_rate, critic_step, panels)
+    rate = rates(critic_rate, critic_step, knobs, panels)
     my = share(panels, rows, me // halves, team // halves)
     for twin in range(2):
         if halves == 1 or twin == me % 2:
             # Step 10: both critics predict the value of the action that was played.
             forward(parameters, twins[twin], at.state, my)
             # Step 11: how far both are from the target.
-            critic_loss(twins[twin], twin, at.target, batch, job.scratch.measures, my)
+            critic_loss(twins[twin], twin, at.target, batch, knobs.huber, job.scratch.measures, my)
             # Step 12: backpropagate, and step Adam on both twins.
             backward(parameters, twins[twin], my)
             transpose_inputs(twins[twin], job.scratch, at.state, my)
             if team > 2:
                 barrier(job.counters, team)
-            descend(twins[twin], job.weights, job.scratch, rate, at.state, my)
+            if clip:
+                differentiate(twins[twin], job.scratch, at.state, my)
+            else:
+                descend(twins[twin], job.weights, job.scratch, rate, at.state, my)
     barrier(job.counters, team)
+    if clip:  # the norm is that of both twins' gradients together
+        rate = clipped(rate, twin1[0], twin2[-1], job.scratch, clip)
+        for twin in range(2):
+            if halves == 1 or twin == me % 2:
+                step(twins[twin], job.weights, job.scratch, rate, my)
+        barrier(job.counters, team)
 
     if actor_due:
-        rate = rates(learning_rate, actor_step, panels)
+        rate = rates(actor_rate, actor_step, knobs, panels)
         my = share(panels, rows, me, team)
         # Step 13: move the actor up the gradient of the first critic.
         forward(parameters, actor, at.state, my)
@@ -139,7 +152,13 @@ def update(job: Job, me: int, team: int) -> None:
         backward(parameters, actor, my)
         transpose_inputs(actor, job.scratch, at.state, my)
         barrier(job.counters, team)
-        descend(actor, job.weights, job.scratch, rate, at.state, my)
+        if clip:
+            differentiate(actor, job.scratch, at.state, my)
+            barrier(job.counters, team)
+            rate = clipped(rate, actor[0], actor[-1], job.scratch, clip)
+            step(actor, job.weights, job.scratch, rate, my)
+        else:
+            descend(actor, job.weights, job.scratch, rate, at.state, my)
         barrier(job.counters, team)
         # Step 14: the actor target follows the actor by a small step.
         # Step 15: the critic target follows the critic by a small step.

@@ -86,8 +86,11 @@ class Code:
 
     def spread(self, place: Any) -> Any:
         """The one number at an address, in all lanes."""
+        return self.in_all_lanes(self.builder.load(place))
+
+    def in_all_lanes(self, number: Any) -> Any:
+        """One number, in all lanes."""
         nothing = ir.Constant(self.vector, ir.Undefined)
-        number = self.builder.load(place)
         first = self.builder.insert_element(nothing, number, ir.Constant(ir.IntType(32), 0))
         return self.shuffle(first, nothing, [0] * self.lanes)
 
@@ -102,10 +105,15 @@ class Code:
 
     def multiply_add(self, one: Any, other: Any, total: Any) -> Any:
         """one * other + total, rounded once where the processor can."""
-        kind = ir.FunctionType(self.vector, [self.vector] * 3)
-        name = f"llvm.fmuladd.v{self.lanes}f{self.bits}"
-        function = cgutils.get_or_insert_function(self.builder.module, kind, name)
-        return self.builder.call(function, [one, other, total])
+        return self.call("fmuladd", one, other, total)
+
+    def call(self, name: str, *vectors: Any) -> Any:
+        """One of LLVM's functions of vectors, such as sqrt."""
+        kind = ir.FunctionType(self.vector, [self.vector] * len(vectors))
+        name = f"llvm.{name}.v{self.lanes}f{self.bits}"
+        return self.builder.call(
+            cgutils.get_or_insert_function(self.builder.module, kind, name), vectors
+        )
 
     def variable(self, start: Any) -> Any:
         """A variable that holds a vector; the optimiser keeps it in registers."""

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from t3d.base import files
+from t3d.base.arguments import with_advice
 from t3d.base.errors import BadInput
-from t3d.base.numbers import Array
+from t3d.base.numbers import Array, as_whole
 from t3d.base.observation import Layout
 from t3d.learn.replay.blocks import (
     Block,
@@ -26,15 +27,18 @@ from t3d.learn.replay.blocks import (
 )
 from t3d.learn.replay.frames import FrameStack
 
+_ORDER = "expected ReplayBuffer(capacity, state_dim, action_dim)"
+_NOTES = "t3d.notes.ReplayBuffer takes those of the notes and of the author's code"
 _WIDEST_ACTION = 100  # dimensions; more, for fewer transitions, are arguments in another order
 
 
 class Tables:
     """Two tables: rows (transitions), and ends (observations that no row begins with)."""
 
+    @with_advice(f"{_ORDER}; {_NOTES}")
     def __init__(
         self,
-        capacity: int,
+        capacity: float,
         state_dim: int | Layout,
         action_dim: int,
         *,
@@ -49,13 +53,12 @@ class Tables:
         environments. With a `file`, the observations are there instead of in RAM.
         """
         self.layout = Layout(state_dim) if isinstance(state_dim, int) else state_dim
-        if capacity < 1:
-            raise BadInput(f"capacity is {capacity}; expected at least 1")
+        capacity = as_whole("capacity", capacity, 1)
         if self.layout.size < 1:
             raise BadInput(f"state_dim is {state_dim}; expected at least 1")
         if action_dim > max(capacity, _WIDEST_ACTION):
-            order = "expected ReplayBuffer(capacity, state_dim, action_dim)"
-            raise BadInput(f"action_dim is {action_dim:,} and capacity {capacity:,}; {order}")
+            what = f"action_dim is {action_dim:,} and capacity {capacity:,}"
+            raise BadInput(f"{what}; {_ORDER}; {_NOTES}")
         self.capacity = capacity
         self.num_envs = num_envs
         self.max_row_gap = max_row_gap or num_envs

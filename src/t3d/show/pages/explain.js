@@ -125,10 +125,10 @@ function render() {
   figure(1, memoryStrip(m), `${m.reward.length} successive moments${knobs.num_envs > 1 ? ` of one of the ${knobs.num_envs} environments` : ""}${data.pendulum ? ": the pendulum, the motor’s push as an arrow, the reward r below" : ""}. Yellow: sampled for this update. The bar is the whole memory, the oldest on the left; the marks are the rows sampled for this update.`);
 
   // 2, 3: the networks
-  const sizes = [data.state_dim, ...data.hidden, dims].join(" → ");
+  const sizes = [data.state_dim, ...data.hidden.actor, dims].join(" → ");
   live(2, `${sizes} units, ${data.parameters.actor.toLocaleString("en")} weights; actions from ${list(data.low)} to ${list(data.high)}, so m = ${list(middle)}, h = ${list(half)}`);
   figure(2, actorPicture(u, r), actors.length ? `The actor computes its action in the state of row ${r + 1}. Lines are weights, circles the outputs of units: blue above 0, orange below. A hidden unit outputs 0 instead of a number below 0 (ReLU): those are empty. The last number is tanh’s, times h.` : "The state goes in on the left, the action comes out on the right; each box is a layer of units.");
-  const critic = [data.state_dim + dims, ...data.hidden, 1].join(" → ");
+  const critic = [data.state_dim + dims, ...data.hidden.critic, 1].join(" → ");
   live(3, `${critic} units each, ${data.parameters.critic.toLocaleString("en")} weights in both`);
   figure(3, networksPicture(), "Six networks. Solid ones learn; dashed ones are slow copies. Both critics learn to predict the target value, which the copies compute; the actor learns from the first critic which way is up.");
 
@@ -301,7 +301,7 @@ function bars(x, y, width, height, values) {
 /** The actor with the output of each unit, if it is small; else its layers as boxes. */
 function actorPicture(u, r) {
   const [width, height] = [640, 250];
-  const sizes = [data.state_dim, ...data.hidden, dims];
+  const sizes = [data.state_dim, ...data.hidden.actor, dims];
   const x = scale(0, sizes.length - 1, 90, width - 200);
   if (u.actor_network === null) {
     const largest = Math.max(...sizes);

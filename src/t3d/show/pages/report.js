@@ -6,6 +6,8 @@ let data = JSON.parse(document.getElementById("data").textContent);
 const count = (value) => Math.round(value).toLocaleString("en");
 const score = (value) => minus(value.toLocaleString("en", { maximumFractionDigits: Math.abs(value) < 10 ? 2 : 1 }));
 
+const percent = (share) => `${Math.round(100 * share)} %`;
+
 function clock(seconds) {
   const [h, m, s] = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60, Math.round(seconds) % 60];
   return h ? `${h} h ${m} min` : m ? `${m} min ${s} s` : `${s} s`;
@@ -14,7 +16,7 @@ function clock(seconds) {
 /** The score of a run, and how it was measured. */
 function figureOf(run) {
   const { best, score: tested } = run;
-  if (tested) return [score(tested.mean), `mean of ${tested.episodes} test episodes, ± ${score(tested.std)}; the agent of step ${count(tested.step)}`];
+  if (tested) return [score(tested.mean), `mean of ${tested.episodes} test episodes, ± ${score(tested.std)}${"success" in tested ? `, success ${percent(tested.success)}` : ""}; the agent of step ${count(tested.step)}`];
   const spread = best && best.std !== null ? `, ± ${score(best.std)} over ${best.episodes} episodes` : "";
   if (best) return [score(best.mean), `best evaluation${spread}, at step ${count(best.step)}`];
   return ["–", "no evaluation yet"];
@@ -96,6 +98,36 @@ function values() {
     charts.length ? make("div", { class: "charts" }, charts) : make("p", {}, "This run did not record it."));
 }
 
+/** For each environment, a chart with a line of evaluations and one of training; of several runs, one line each. */
+function perRunAndKind(title, y, evaluation, training, options = {}) {
+  const envs = [...new Set(data.runs.map((run) => run.env))];
+  const several = data.runs.length > 1;
+  return envs.flatMap((env) => {
+    const series = data.runs.flatMap((run, i) => {
+      if (run.env !== env) return [];
+      const lines = [["evaluation", evaluation(run)], ["training", training(run)]].filter(([, each]) => each && each.values.some((v) => v !== null));
+      return (several ? lines.slice(0, 1) : lines).map(([kind, each], k) => ({ ...each, name: several ? `${run.name}, ${kind}` : kind, colour: colour(several ? i : k) }));
+    });
+    return series.length ? chart({ title: envs.length > 1 ? `${env}: ${title}` : title, x: "step", y, series, ...options }) : [];
+  });
+}
+
+/** What the environments' info came to; null if it came to nothing. */
+function reported() {
+  const of = (part, values) => (values ? { steps: part.steps, values } : null);
+  const rates = perRunAndKind("Success rate", "share of episodes",
+    (run) => of(run.evaluations, run.evaluations.success), (run) => of(run.train, run.train.success_rate), { zero: true, ...large });
+  const names = [...new Set(data.runs.flatMap((run) => [...run.info.evaluations.lines, ...run.info.episodes.lines].map(([name]) => name)))].slice(0, 32);
+  const line = (part, name) => of(part, part.lines.find(([each]) => each === name)?.[1]);
+  const numbers = names.flatMap((name) => perRunAndKind(name, "mean of an episode",
+    (run) => line(run.info.evaluations, name), (run) => line(run.info.episodes, name)));
+  if (!rates.length && !numbers.length) return null;
+  const words = "From the info that the environment returns with each step.";
+  return section("What the environment reports",
+    make("p", {}, rates.length ? `${words} Success is that of the last step of an episode; the rate of training is over up to 100 episodes.` : words),
+    rates, numbers.length ? make("div", { class: "charts" }, numbers) : []);
+}
+
 function details() {
   const speed = data.runs.map((run) => {
     const rates = run.train.steps_per_second.filter((v) => v !== null);
@@ -143,7 +175,7 @@ function render() {
   document.getElementById("title").textContent = data.title.replace("T3D, ", "");
   document.getElementById("written").textContent = `Written ${data.written}${data.version ? "; updates itself" : ""}.`;
   document.getElementById("main").replaceChildren(...[
-    data.runs.length > 1 ? summary() : head(data.runs[0]), learning(), values(), details(), videos(), ...data.runs.map(about),
+    data.runs.length > 1 ? summary() : head(data.runs[0]), learning(), reported(), values(), details(), videos(), ...data.runs.map(about),
   ].filter(Boolean));
 }
 
