@@ -35,6 +35,7 @@ def test_the_public_names_are_these() -> None:
         "StopWithoutImprovement",
         "T3D",
         "T3DError",
+        "TD7",
         "Training",
         "Watcher",
         "__version__",

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from t3d.learn.perception import Batch as Batch
     from t3d.learn.replay.memory import ReplayBuffer as ReplayBuffer
     from t3d.learn.t3d import T3D as T3D
+    from t3d.learn.td7 import TD7 as TD7
     from t3d.run.ready import Curriculum as Curriculum
     from t3d.run.ready import LearningRateSchedule as LearningRateSchedule
     from t3d.run.ready import SaveAgents as SaveAgents
@@ -69,6 +70,7 @@ _HOME = {
     "Batch": "t3d.learn.perception",
     "ReplayBuffer": "t3d.learn.replay.memory",
     "T3D": "t3d.learn.t3d",
+    "TD7": "t3d.learn.td7",
     "Curriculum": "t3d.run.ready",
     "LearningRateSchedule": "t3d.run.ready",
     "SaveAgents": "t3d.run.ready",

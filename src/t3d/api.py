@@ -70,7 +70,7 @@ class Knobs(TypedDict, total=False):
     image_channels: int
     features: int
     capacity: int
-    sampling: Literal["uniform", "lap"]
+    sampling: Literal["auto", "uniform", "lap"]
     replay_on_disk: bool
     agent: AgentSource
     body: str | Body
@@ -82,6 +82,8 @@ class Knobs(TypedDict, total=False):
     hidden: int | Sequence[int]
     actor_hidden: int | Sequence[int]
     critic_hidden: int | Sequence[int]
+    embedding: int
+    encoder_hidden: int | Sequence[int]
     activation: Literal["relu", "elu", "tanh"]
     layer_norm: Literal["none", "critic", "both"]
     learning_rate: float
@@ -94,6 +96,7 @@ class Knobs(TypedDict, total=False):
     n_step: int
     discount: float
     tau: float
+    target_every: int
     twins: bool
     policy_noise: float
     noise_clip: float

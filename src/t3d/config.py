@@ -336,17 +336,20 @@ class Config:
         minimum=1,
         maximum=10**9,
     )
-    sampling: Literal["uniform", "lap"] = knob(
+    sampling: Literal["auto", "uniform", "lap"] = knob(
         "memory",
-        "uniform",
-        "which transitions to learn from: uniform, or lap (those with large errors more often)",
+        "auto",
+        "which transitions to learn from: uniform, lap (those with large errors more often),"
+        " or auto (lap for td7, else uniform)",
     )
     replay_on_disk: bool = knob(
         "machine", False, "keep the observations of the replay memory in a file instead of RAM"
     )
 
     agent: str = knob(
-        "learning", "t3d", "the agent: t3d, or module:Class for your own subclass of t3d.Agent"
+        "learning",
+        "t3d",
+        "the algorithm: t3d (TD3), td7, or module:Class for your own subclass of t3d.Agent",
     )
     body: str = knob(
         "learning",
@@ -403,6 +406,20 @@ class Config:
         "learning",
         (),
         "units of each hidden layer of each critic; by default those of --hidden",
+        minimum=1,
+        maximum=65_536,
+    )
+    embedding: int = knob(
+        "learning",
+        256,
+        "td7: size of the embeddings of states, and of states with actions",
+        minimum=1,
+        maximum=65_536,
+    )
+    encoder_hidden: tuple[int, ...] = knob(
+        "learning",
+        (),
+        "td7: units of each hidden layer of the encoders; by default those of --hidden",
         minimum=1,
         maximum=65_536,
     )
@@ -481,6 +498,14 @@ class Config:
         above=0,
         maximum=1,
         search=Span(0.001, 0.08, log=True),
+    )
+    target_every: int = knob(
+        "learning",
+        0,
+        "copy the networks to their targets once in this many updates; 0 = follow them by --tau"
+        " (td7: every 250)",
+        minimum=0,
+        maximum=10**9,
     )
     twins: bool = knob("learning", True, "use two critics (--no-twins: one, for ablations)")
     policy_noise: float = knob(
@@ -621,6 +646,11 @@ class Config:
         own = {"actor": self.actor_hidden, "critic": self.critic_hidden}
         return {network: hidden or self.hidden for network, hidden in own.items()}
 
+    @property
+    def encoder_layers(self) -> tuple[int, ...]:
+        """The units of each hidden layer of both of td7's encoders."""
+        return self.encoder_hidden or self.hidden
+
     def updates_by(self, step: int) -> int:
         """How many updates are due after so many steps: none for those of random play."""
         learned_from = max(0, step - self.random_steps)
@@ -660,6 +690,7 @@ FIXED = frozenset(
         *("image_channels", "features"),
         *("agent", "body", "hidden", "twins", "normalize_observations"),
         *("actor_hidden", "critic_hidden", "activation", "layer_norm"),
+        *("embedding", "encoder_hidden"),
     }
 )
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from helpers.numpy_td3 import NumpyTD3
+from helpers.oracles import Oracle
 from helpers.training import CASES, Case, any_case, assert_same_state, assert_same_training
 from t3d import T3D, Batch, ReplayBuffer
 from t3d.base.randomness import generator
@@ -22,30 +22,9 @@ FLOAT64 = 1e-9
 FLOAT32 = 1e-3
 
 
-def to_numpy(tensor: torch.Tensor) -> NDArray[np.float64]:
-    return tensor.numpy().astype(np.float64)
-
-
-class Oracle:
-    """The NumPy update as a learner that takes tensors and gives tensors."""
-
-    def __init__(self, agent: T3D, case: Case) -> None:
-        state = agent.state_dict()
-        self.streams = {name: value for name, value in state.items() if "generator." in name}
-        weights = {name: to_numpy(value) for name, value in state.items()}
-        self.td3 = NumpyTD3(weights, case.low, case.high, case.config())
-
-    def update(self, batch: Batch, noise: torch.Tensor) -> dict[str, float]:
-        return self.td3.update(map(to_numpy, batch), to_numpy(noise))
-
-    def state_dict(self) -> dict[str, torch.Tensor]:
-        state = {name: torch.from_numpy(value) for name, value in self.td3.state_dict().items()}
-        return state | self.streams  # which no update changes
-
-
 def train_both(case: Case, dtype: torch.dtype, tolerance: float, updates: int) -> None:
     agent = case.agent(T3D, dtype)
-    assert_same_training(case, (agent, Oracle(agent, case)), dtype, tolerance, updates)
+    assert_same_training(case, (agent, Oracle(agent, case, NumpyTD3)), dtype, tolerance, updates)
 
 
 @pytest.mark.parametrize("updates", [1, 2, 50])
@@ -70,7 +49,7 @@ def test_train_feeds_sampled_rows_and_one_draw_per_row_and_dimension() -> None:
     case = Case(rows=32)
     agent, buffer = case.agent(T3D, torch.float64), ReplayBuffer(100, case.state_dim, 3)
     buffer.add(*next(case.batches(torch.float32))[0])
-    oracle = Oracle(agent, case)
+    oracle = Oracle(agent, case, NumpyTD3)
     sampling, smoothing = generator(3, "sampling"), generator(3, "smoothing")
     for _ in range(5):
         batch = buffer.sample(case.rows, sampling)

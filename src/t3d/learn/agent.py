@@ -27,7 +27,7 @@ from t3d.base.output import complain
 from t3d.base.randomness import generator, torch_random
 from t3d.config import Config
 from t3d.learn.display import html, line
-from t3d.learn.networks import Actor, Body, Critic, body_of
+from t3d.learn.networks import Body, body_of
 from t3d.learn.optimizers import adam, rate_at
 from t3d.learn.perception import Batch, Perception
 from t3d.learn.replay.memory import ReplayBuffer
@@ -54,10 +54,12 @@ class Agent(Saved, ABC):
     agent_id: ClassVar[str]  # its name in the knob `agent`: t3d, or module:Class
     engine: ClassVar[Literal["reference", "fused"]] = "reference"  # PyTorch, or compiled code
     depends_on_threads: ClassVar[bool] = True  # whether PyTorch's threads can change its bits
+    usual_sampling: ClassVar[Literal["uniform", "lap"]] = "uniform"  # what `--sampling auto` is
 
-    actor: Actor
-    critic: Critic
-    critic_target: Critic
+    # Of the classes of each algorithm: `Actor` and `Critic` of networks.py, or others.
+    actor: Any
+    critic: Any
+    critic_target: Any
 
     def __init_subclass__(cls, **facts: Any) -> None:
         super().__init_subclass__(**facts)
@@ -78,7 +80,9 @@ class Agent(Saved, ABC):
 
         With images, `state_dim` is the layout of a state instead (base/observation.py).
         """
-        config = dataclasses.replace(config or Config(), agent=self.agent_id)
+        config = config or Config()
+        sampling = self.usual_sampling if config.sampling == "auto" else config.sampling
+        config = dataclasses.replace(config, agent=self.agent_id, sampling=sampling)
         self.config = config
         self.built_with = config  # goes into the agent's file, whatever `change` does
         # The environment that it is for. The default of an agent made by hand names none.
@@ -207,9 +211,14 @@ class Agent(Saved, ABC):
         states = self.perception.checked(state)
         rows = torch.from_numpy(np.atleast_2d(states)).to(self.device)
         inputs = self.perception.encode(rows, self.critic)
-        values = self.critic.Q1(inputs, self.actor(inputs)) / self.config.reward_scale
+        values = self.Q1(inputs) / self.config.reward_scale
         estimates: NDArray[np.float32] = values.float().cpu().numpy()
         return estimates.reshape(states.shape[:-1])
+
+    def Q1(self, inputs: Tensor) -> Tensor:
+        """The first critic's value of the policy's action, for states as the networks see them."""
+        values: Tensor = self.critic.Q1(inputs, self.actor(inputs))
+        return values
 
     @property
     def td_errors(self) -> Tensor:
@@ -219,7 +228,8 @@ class Agent(Saved, ABC):
     @property
     def max_action(self) -> Tensor:
         """Half the action range, per dimension."""
-        return self.actor.max_action
+        half_range: Tensor = self.actor.max_action
+        return half_range
 
     # Tools for `build` and `train`.
 
@@ -240,6 +250,18 @@ class Agent(Saved, ABC):
     def rate_of(self, network: str) -> float:
         """The learning rate of a network at the next update."""
         return rate_at(self.config, network, self.updates)
+
+    @property
+    def step_of_targets(self) -> float:
+        """How far the targets move at the next update that moves them: tau, or not, or all the way.
+
+        With `target_every`, all the way at the first of these updates that is due.
+        """
+        every, freq = self.config.target_every, self.config.policy_freq
+        if not every:
+            return self.config.tau
+        now = self.updates + 1
+        return float(now // every > (now - freq) // every)
 
     def descend(self, optimizer: torch.optim.Adam, loss: Tensor) -> None:
         """One step of gradient descent on the optimiser's own parameters, and on no others.

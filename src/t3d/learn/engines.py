@@ -1,4 +1,4 @@
-"""Which agent learns: TD3 on one of two engines, or a class of the user's own."""
+"""Which agent learns: TD3 or TD7 on one of their engines, or a class of the user's own."""
 
 import dataclasses
 import sys
@@ -33,8 +33,17 @@ def _reference() -> type[Agent]:
     return T3D
 
 
-# The engines of the agent t3d, the fastest first.
-ENGINES: dict[str, Callable[[], type[Agent]]] = {"fused": _fused, "reference": _reference}
+def _td7() -> type[Agent]:
+    from t3d.learn.td7 import TD7
+
+    return TD7
+
+
+# The engines of each agent of T3D's own, the fastest first.
+AGENTS: dict[str, dict[str, Callable[[], type[Agent]]]] = {
+    "t3d": {"fused": _fused, "reference": _reference},
+    "td7": {"reference": _td7},
+}
 
 
 def agent_class(
@@ -46,8 +55,12 @@ def agent_class(
     read any agent.
     """
     own = find_agent(config.agent)
-    engines = ENGINES if own is None else ENGINES | {own.engine: lambda: own}
-    config = dataclasses.replace(config, agent=own.agent_id if own else "t3d")
+    engines = AGENTS["t3d"] | {own.engine: lambda: own} if own else AGENTS[config.agent]
+    config = dataclasses.replace(config, agent=own.agent_id if own else config.agent)
+    if config.agent == "t3d":
+        for knob in ("embedding", "encoder_hidden"):
+            if getattr(config, knob) != getattr(Config, knob):
+                raise BadInput(f"{knob} is a knob of td7; use --agent td7, or leave it out")
     reasons: dict[str, str] = {}
     for name, engine in engines.items():
         if config.engine in ("auto", name) or (fallback and reasons):
@@ -99,7 +112,7 @@ def make_agent(
 def own_code(config: Config) -> str:
     """The name of the user's own agent, or else of the user's own network body; empty if none."""
     own_body = "" if config.body in BODIES else config.body
-    return own_body if config.agent == "t3d" else config.agent
+    return own_body if config.agent in AGENTS else config.agent
 
 
 def _rehearse(agent: Agent) -> None:
@@ -116,15 +129,18 @@ def _rehearse(agent: Agent) -> None:
 
 
 def find_agent(name: str, *, importing: bool = True) -> type[Agent] | None:
-    """The user's own class that the knob `agent` names; None for t3d.
+    """The user's own class that the knob `agent` names; None for T3D's own agents.
 
     With `importing=False` nothing is imported: the class must be there already.
     """
-    if name == "t3d":
+    if name in AGENTS:
         return None
     module, colon, attribute = name.partition(":")
     if not colon:
-        hint = did_you_mean(name, ["t3d"]) or "; your own goes as module:Class"
+        hint = (
+            did_you_mean(name, AGENTS)
+            or f"; expected {', '.join(AGENTS)}, or your own module:Class"
+        )
         raise BadInput(f"no agent is called {name!r}{hint}")
     kind = _passed.get(name) or member(sys.modules.get(module), attribute)
     if kind is None:
@@ -133,7 +149,7 @@ def find_agent(name: str, *, importing: bool = True) -> type[Agent] | None:
             raise BadInput(f"agent {name!r} is not imported here; {advice}")
         kind = import_callable(name, "agent", "agent")
     kind = _checked(kind)
-    return None if kind.agent_id == "t3d" else kind
+    return None if kind.agent_id in AGENTS else kind
 
 
 _passed: dict[str, type[Agent]] = {}  # classes that were passed from Python, by name

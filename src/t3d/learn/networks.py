@@ -139,8 +139,8 @@ def draw(layer: Layer, stream: np.random.Generator) -> Layer:
     return layer
 
 
-class _Bounds(nn.Module):
-    """The middle and the half-width of each action dimension's range."""
+class Bounded(nn.Module):
+    """A network that knows the middle and the half-width of each action dimension's range."""
 
     middle: Tensor
     max_action: Tensor
@@ -152,8 +152,12 @@ class _Bounds(nn.Module):
         self.register_buffer("middle", ((highest + lowest) / 2).to(dtype), persistent=False)
         self.register_buffer("max_action", ((highest - lowest) / 2).to(dtype), persistent=False)
 
+    def scaled(self, action: Tensor) -> Tensor:
+        """Actions in the environment's units, as -1 to 1."""
+        return (action - self.middle) / self.max_action
 
-class Actor(_Bounds):
+
+class Actor(Bounded):
     """Step 2: the policy. State in, action out, squashed into the action range.
 
     One class serves two objects: the model that learns, and the target that follows it.
@@ -179,7 +183,7 @@ class Actor(_Bounds):
         return self.middle + self.max_action * squashed
 
 
-class Critic(_Bounds):
+class Critic(Bounded):
     """Step 3: the twins. Each estimates the return of an action in a state.
 
     The paper's code feeds actions as they are. We scale them to -1..1 first, so that the critic
@@ -205,7 +209,7 @@ class Critic(_Bounds):
         self.twin2 = make_layers(body, sizes, generator, dtype)
 
     def _inputs(self, state: Tensor, action: Tensor) -> Tensor:
-        return torch.cat([state, (action - self.middle) / self.max_action], dim=1)
+        return torch.cat([state, self.scaled(action)], dim=1)
 
     def forward(self, state: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """(batch, state_dim), (batch, action_dim) -> Q1 and Q2, each (batch,)."""

@@ -89,9 +89,9 @@ class T3D(Agent):
             actor_loss = self.actor_loss(batch)  # minus the mean of Q1(state, actor(state))
             self.descend(self.actor_optimizer, actor_loss)
             # Step 14: the actor target follows the actor by a small step.
-            polyak(self.actor_target, self.actor, config.tau)
+            polyak(self.actor_target, self.actor, self.step_of_targets)
             # Step 15: the critic target follows the critic by a small step.
-            polyak(self.critic_target, self.critic, config.tau)
+            polyak(self.critic_target, self.critic, self.step_of_targets)
 
             measures["actor_loss"] = actor_loss.detach()
         self.updates += 1

@@ -16,7 +16,7 @@ from t3d.base.machine import available_memory
 from t3d.base.observation import Layout
 from t3d.config import Config
 from t3d.learn.agent import Agent
-from t3d.learn.engines import make_agent, reference_threads
+from t3d.learn.engines import AGENTS, make_agent, reference_threads
 from t3d.learn.networks import BODIES
 from t3d.learn.replay.memory import ReplayBuffer
 from t3d.play.collect import Collector
@@ -91,7 +91,7 @@ def _build(maker: EnvMaker, env: EvaluationEnv, scratch: Path, opened: ExitStack
     if config.collectors:
         threads = reference_threads(config, spaces.layout)
         # The class itself: on another machine no name may lead to it.
-        own = None if config.agent == "t3d" else type(agent)
+        own = None if config.agent in AGENTS else type(agent)
         player = partial(_player, config, threads, own)
         collector = Collectors(maker, spaces, agent, player)
     else:
@@ -123,7 +123,7 @@ def require_room_to_learn(layout: Layout, action_dim: int, config: Config) -> No
     The system promises more than it has: without this, the run would fill it for minutes.
     """
     free = available_memory()
-    own = config.agent != "t3d" or config.body not in BODIES
+    own = config.agent not in AGENTS or config.body not in BODIES
     if free is None or own or config.device.partition(":")[0] != "cpu":
         return
     inputs = layout.vector + (config.features if layout.images else 0)
