@@ -14,6 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers.fences import Fenced
 from helpers.memories import filled_memory
 from helpers.training import (
     CASES,
@@ -25,8 +26,6 @@ from helpers.training import (
     assert_same_training,
 )
 from t3d import T3D, FusedT3D, ReplayBuffer, T3DError
-from t3d.base.numbers import Array
-from t3d.learn.fused.plan import Scratch, new_scratch
 
 # How far apart two tensors may be, as a share of the reference's norm.
 FLOAT64 = 1e-8
@@ -69,31 +68,6 @@ def test_float32_agrees_over_20_updates(case: Case) -> None:
 def test_sizes_of_real_tasks_agree(case: Case) -> None:
     train_both(case, torch.float64, FLOAT64, updates=6)
     train_both(case, torch.float32, FLOAT32, updates=4)
-
-
-class Fenced:
-    """Room to compute in for the engine, with a fence around each array."""
-
-    WIDTH, MARK = 4096, 12345.0  # numbers on each side
-
-    def __init__(self) -> None:
-        self.arrays: list[Array] = []
-
-    def __call__(self, *sizes: Any) -> Scratch:
-        return Scratch(*(self.fence(array) for array in new_scratch(*sizes)))
-
-    def fence(self, inside: Array) -> Array:
-        """Zeros of the same shape, between two fences."""
-        array = np.full(inside.size + 2 * self.WIDTH, self.MARK, inside.dtype)
-        self.arrays.append(array)
-        fenced: Array = array[self.WIDTH : -self.WIDTH].reshape(inside.shape)
-        fenced[...] = 0
-        return fenced
-
-    def is_whole(self) -> bool:
-        """Whether nothing was written on a fence."""
-        ends = slice(None, self.WIDTH), slice(-self.WIDTH, None)
-        return all((array[end] == self.MARK).all() for array in self.arrays for end in ends)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)

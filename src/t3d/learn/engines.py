@@ -33,6 +33,12 @@ def _reference() -> type[Agent]:
     return T3D
 
 
+def _fused_td7() -> type[Agent]:
+    from t3d.learn.fused.td7.agent import FusedTD7
+
+    return FusedTD7
+
+
 def _td7() -> type[Agent]:
     from t3d.learn.td7 import TD7
 
@@ -42,7 +48,7 @@ def _td7() -> type[Agent]:
 # The engines of each agent of T3D's own, the fastest first.
 AGENTS: dict[str, dict[str, Callable[[], type[Agent]]]] = {
     "t3d": {"fused": _fused, "reference": _reference},
-    "td7": {"reference": _td7},
+    "td7": {"fused": _fused_td7, "reference": _td7},
 }
 
 

@@ -43,8 +43,8 @@ class TD7(T3D):
     usual_target_every = 250
 
     @classmethod
-    def why_not(cls, config: Config, layout: Layout | None) -> str:
-        """Why TD7 cannot be used for a config and a layout; empty if it can."""
+    def unfit(cls, config: Config, layout: Layout | None) -> str:
+        """What of a config and a layout TD7 cannot do, on any engine; empty if nothing."""
         if layout and layout.images:
             return f"{cls.agent_id} does not learn from images; use --agent t3d"
         for knob, value in (("body", "mlp"), ("activation", "relu"), ("layer_norm", "none")):
@@ -52,12 +52,17 @@ class TD7(T3D):
                 return f"{cls.agent_id} has layers of its own; leave {knob} at {value}"
         if config.n_step > 1:
             return f"{cls.agent_id} predicts the next state alone; use --n-step 1"
-        return super().why_not(config, layout)
+        return ""
+
+    @classmethod
+    def why_not(cls, config: Config, layout: Layout | None) -> str:
+        """Why TD7 cannot be used for a config and a layout; empty if it can."""
+        return cls.unfit(config, layout) or super().why_not(config, layout)
 
     def build(self, weights: np.random.Generator) -> None:
         """Steps 2 and 3, changed: all networks see embeddings, and there is an encoder."""
-        if why_not := self.why_not(self.config, self.layout):
-            raise BadInput(why_not)
+        if unfit := self.unfit(self.config, self.layout):
+            raise BadInput(unfit)
         hidden, embedding, to = self.config.hidden_layers, self.config.embedding, self.device
         sizes = self.state_dim, *self.bounds
         self.actor = Actor(*sizes, hidden["actor"], embedding, weights, self.dtype).to(to)
@@ -145,9 +150,14 @@ class TD7(T3D):
         return loss
 
     @property
+    def target_every(self) -> int:
+        """How many updates there are from one copy to the next."""
+        return self.config.target_every or self.usual_target_every
+
+    @property
     def copies_now(self) -> bool:
         """Whether the targets are copied after the update that was just counted."""
-        return self.updates % (self.config.target_every or self.usual_target_every) == 0
+        return self.updates % self.target_every == 0
 
     def tell_sampler(self) -> None:
         """Step 4 (changed): pass on the errors; at a copy, forget the largest of long ago."""

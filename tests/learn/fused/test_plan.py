@@ -57,7 +57,7 @@ def flat_regions(plan: Plan, weight: str, bias: str, width: str) -> list[Region]
 
 
 def test_no_two_places_of_a_panel_overlap(plan: Plan) -> None:
-    assert not overlap(panel_regions(plan), plan.panel)
+    assert not overlap(panel_regions(plan), plan.sizes.panel)
 
 
 def test_no_two_layers_share_parameters_and_none_is_left_over(plan: Plan) -> None:
@@ -74,18 +74,20 @@ def test_a_norm_follows_the_biases_of_its_layer(plan: Plan) -> None:
 def test_no_two_layers_share_squares(plan: Plan) -> None:
     layers = np.concatenate(plan.networks)
     regions = [(int(at), int(n)) for at, n in zip(layers["square"], layers["outs"])]
-    assert not overlap(regions, plan.outputs)
+    assert not overlap(regions, plan.sizes.outputs)
 
 
 def test_no_two_layers_share_gradients(plan: Plan) -> None:
-    assert not overlap(flat_regions(plan, "gradient", "bias_gradient", "width"), plan.gradients)
+    assert not overlap(
+        flat_regions(plan, "gradient", "bias_gradient", "width"), plan.sizes.gradients
+    )
 
 
 def test_the_twins_do_not_share_their_transposed_inputs(plan: Plan) -> None:
     for networks in (plan.networks[1:], plan.networks[:1]):
         layers = np.concatenate(networks)
         regions = zip(layers["transposed"], layers["width"] * PANELS * LANES)
-        assert not overlap([(int(at), int(n)) for at, n in regions], plan.transposed)
+        assert not overlap([(int(at), int(n)) for at, n in regions], plan.sizes.transposed)
 
 
 def test_a_panel_has_room_for_sixteen_rows_from_any_input_on(plan: Plan) -> None:
@@ -93,7 +95,7 @@ def test_a_panel_has_room_for_sixteen_rows_from_any_input_on(plan: Plan) -> None
     for network in plan.networks:
         starts = [plan.sections.state, *network["unit"][:-1]]
         for start, layer in zip(starts, network):
-            assert start + layer["width"] <= plan.panel
+            assert start + layer["width"] <= plan.sizes.panel
 
 
 @pytest.mark.parametrize("hidden", [(4,), (7, 33), (16, 16, 16)])

@@ -4,9 +4,10 @@ import dataclasses
 import itertools
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
+from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numba
 import numpy as np
@@ -53,6 +54,8 @@ class FusedT3D(T3D):
     agent_id = "t3d"
     engine = "fused"
     depends_on_threads = False
+    compiled: ClassVar[type[T3D]] = T3D  # whose steps are
+    code: ClassVar[Any] = entry  # the module of its compiled functions
 
     @classmethod
     def why_not(cls, config: Config, layout: Layout | None) -> str:
@@ -66,7 +69,8 @@ class FusedT3D(T3D):
         if config.body != "mlp":
             return f"fused has no network body {config.body}, only mlp"
         for method in ("update", "actor_loss", "td_loss"):
-            if getattr(cls, method) is not getattr(FusedT3D, method):
+            compiled = FusedT3D if method == "update" else cls.compiled
+            if getattr(cls, method) is not getattr(compiled, method):
                 own = f"{cls.agent_id}.{method}"
                 return f"fused is compiled and does not call {own}; subclass t3d.T3D instead"
         return super().why_not(config, layout)
@@ -85,17 +89,6 @@ class FusedT3D(T3D):
         why_not = self.why_not(self.config, self.layout)
         if why_not:
             raise BadInput(f"engine {why_not}; use --engine reference")
-        actor, critic = list(self.actor.parameters()), list(self.critic.parameters())
-        targets = itertools.chain(self.actor_target.parameters(), self.critic_target.parameters())
-        adam = self.actor_optimizer.state | self.critic_optimizer.state
-        self._weights = Weights(
-            parameters=_one_array(actor + critic),
-            targets=_one_array(list(targets)),
-            exp_avg=_one_array([adam[p]["exp_avg"] for p in actor + critic]),
-            exp_avg_sq=_one_array([adam[p]["exp_avg_sq"] for p in actor + critic]),
-        )
-        self._actor_steps = _one_array([adam[p]["step"] for p in actor])
-        self._critic_steps = _one_array([adam[p]["step"] for p in critic])
         self._steps = 0, 0  # Adam's, of the critic and of the actor
         self._bounds = Bounds(
             low=self.low.numpy(),
@@ -104,11 +97,35 @@ class FusedT3D(T3D):
             max_action=self.actor.max_action.numpy(),
         )
         self._scaling = _scaling(self.perception.normalizer)
-        layers = lay_out(self.state_dim, self.action_dim, self.config, panels=1).networks.actor
-        bounds, scaling = tuple(self._bounds), tuple(self._scaling)
-        self._acting = self._weights.parameters, layers, bounds, scaling
+        self._lay_down()
         self._team: ThreadTeam | None = None
         self._td_errors: Array = np.zeros((2, 0))
+
+    def _lay_down(self) -> None:
+        """Make all parameters and Adam's state views of flat arrays, and say how to act."""
+        actor, critic = list(self.actor.parameters()), list(self.critic.parameters())
+        targets = itertools.chain(self.actor_target.parameters(), self.critic_target.parameters())
+        self._weights: Any = Weights(
+            parameters=one_array(actor + critic),
+            targets=one_array(targets),
+            **self._moments("actor", "critic"),
+        )
+        layers = lay_out(self.state_dim, self.action_dim, self.config, panels=1).networks.actor
+        acting = self._weights.parameters, layers, tuple(self._bounds), tuple(self._scaling)
+        self._act: Callable[[Array, Array], None] = partial(entry.act, *acting)
+
+    def _moments(self, *networks: str) -> dict[str, Array]:
+        """Adam's moments of some networks as flat arrays; keeps its counts of steps, too."""
+        states = {
+            name: [self.optimizers[name].state[p] for p in self.networks[name].parameters()]
+            for name in networks
+        }
+        self._adam_steps = {
+            name: one_array(state["step"] for state in states[name]) for name in networks
+        }
+        every = list(itertools.chain(*states.values()))
+        kinds = ("exp_avg", "exp_avg_sq")
+        return {kind: one_array(state[kind] for state in every) for kind in kinds}
 
     def _adam(self, module: nn.Module, rate: float) -> Any:
         # PyTorch's own Adam is not needed, and takes a second to import.
@@ -128,7 +145,7 @@ class FusedT3D(T3D):
         timer.daemon = True
         timer.start()
         try:
-            compile_all(self.dtype)
+            compile_all(self.dtype, type(self))
         finally:
             timer.cancel()
 
@@ -137,7 +154,7 @@ class FusedT3D(T3D):
         states = self.perception.checked(state)
         rows = states if states.ndim == 2 else states[None]
         actions = np.empty((len(rows), self.action_dim), np.float32)
-        entry.act(*self._acting, rows, actions)
+        self._act(rows, actions)
         return actions if states.ndim == 2 else actions[0]
 
     def train(self, replay_buffer: ReplayBuffer, iterations: int) -> Measures:
@@ -158,7 +175,7 @@ class FusedT3D(T3D):
         None if the actor is due, or if there is no other thread to do it.
         """
         team = self._team_for(replay_buffer)
-        if self._actor_due() or not team.has_helpers():
+        if self._changes_policy() or not team.has_helpers():
             return None
         self._draw(team.job, replay_buffer)
         team.begin()
@@ -195,7 +212,8 @@ class FusedT3D(T3D):
                 done=memory.done,
             )
             job = self._job(stores, self._scaling, self.config.batch_size)
-            self._team = ThreadTeam(job, memory, self.config.threads, self.config.policy_freq)
+            threads, freq = self.config.threads, self.config.policy_freq
+            self._team = ThreadTeam(job, self.code.work, memory, threads, freq)
         self._team.join()  # an update that an interrupt has left, or that nobody finished
         return self._team
 
@@ -236,18 +254,23 @@ class FusedT3D(T3D):
         job.batch.noise[:] = noise.numpy()
         self._schedule(job)
         entry.begin(job.counters, 1)
-        entry.work(entry.unnamed(job), 0, 1, 0)
+        self.code.work(entry.unnamed(job), 0, 1, 0)
         return self._learned(job)
 
     def _actor_due(self) -> bool:
         """Whether the next update has steps 13 to 15."""
         return (self.updates + 1) % self.config.policy_freq == 0
 
+    def _changes_policy(self) -> bool:
+        """Whether actions are others after the next update."""
+        return self._actor_due()
+
     def _schedule(self, job: Job) -> None:
         """Say which update the next one is."""
         critic_step, actor_step = self._steps
-        rates = self.rate_of("critic"), self.rate_of("actor")
-        job.schedule[0] = critic_step + 1, actor_step + 1, self._actor_due(), *rates
+        rates = (self.rate_of(network) for network in ("critic", "actor", "encoder"))
+        steps = critic_step + 1, actor_step + 1, self._actor_due()
+        job.schedule[0] = *steps, *rates, self.step_of_targets
 
     def _learned(self, job: Job) -> Measures:
         """Count an update that is done; returns its measures."""
@@ -256,7 +279,7 @@ class FusedT3D(T3D):
         self.updates += 1
         self._steps = critic_step + 1, actor_step + actor_due
         self._td_errors = job.batch.td_errors
-        loss1, loss2, actor_loss, mean_Q = job.scratch.totals.tolist()
+        loss1, loss2, actor_loss, mean_Q = job.scratch.totals.tolist()[:4]
         if actor_due:
             return {"critic_loss": loss1 + loss2, "mean_Q": mean_Q, "actor_loss": actor_loss}
         return {"critic_loss": loss1 + loss2, "mean_Q": mean_Q}
@@ -269,31 +292,40 @@ class FusedT3D(T3D):
 
     def state_dict(self) -> dict[str, Tensor]:
         """Everything that the next update depends on except the memory: flat, names to tensors."""
-        self._critic_steps[:], self._actor_steps[:] = self._steps
+        critic_steps, actor_steps = self._steps
+        for name, steps in self._adam_steps.items():  # td7's encoder steps whenever the critic does
+            steps[:] = actor_steps if name == "actor" else critic_steps
         return super().state_dict()
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Load a `state_dict`. All of it is checked before anything changes."""
         super().load_state_dict(state)
-        self._steps = int(self._critic_steps[0]), int(self._actor_steps[0])
+        self._steps = int(self._adam_steps["critic"][0]), int(self._adam_steps["actor"][0])
 
-    def _job(self, memory: Memory, scaling: Scaling, batch_size: int) -> Job:
+    def _job(self, memory: Memory, scaling: Scaling, batch_size: int) -> Any:
         """The agent's own arrays, a memory's, and room to compute in for a size of batch."""
         kind, panels = self._weights.parameters.dtype, math.ceil(batch_size / LANES)
         plan = lay_out(self.state_dim, self.action_dim, self.config, panels)
         return Job(
-            counters=np.zeros(COUNTERS, np.int64),
-            schedule=np.zeros(1, SCHEDULE),
-            memory=memory,
-            batch=new_draw(batch_size, self.action_dim, kind, memory.action.dtype),
-            bounds=self._bounds,
-            scaling=scaling,
+            **self._shared_parts(memory, scaling, batch_size),
             networks=plan.networks,
             sections=plan.sections,
             weights=self._weights,
-            scratch=new_scratch(plan, panels, kind),
-            knobs=knobs_of(self.config, kind),
+            scratch=new_scratch(plan.sizes, panels, kind),
         )
+
+    def _shared_parts(self, memory: Memory, scaling: Scaling, batch_size: int) -> dict[str, Any]:
+        """The parts of a job that are the same for every agent."""
+        kind = self._weights.parameters.dtype
+        return {
+            "counters": np.zeros(COUNTERS, np.int64),
+            "schedule": np.zeros(1, SCHEDULE),
+            "memory": memory,
+            "batch": new_draw(batch_size, self.action_dim, kind, memory.action.dtype),
+            "bounds": self._bounds,
+            "scaling": scaling,
+            "knobs": knobs_of(self.config, kind),
+        }
 
 
 def _scaling(normalizer: Normalizer) -> Scaling:
@@ -318,8 +350,9 @@ def _rebuilt(
     return agent
 
 
-def _one_array(tensors: Sequence[Tensor]) -> Array:
+def one_array(tensors: Iterable[Tensor]) -> Array:
     """Copy tensors into one flat array, and make them views of it."""
+    tensors = list(tensors)
     flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
     end = 0
     for tensor in tensors:
@@ -328,9 +361,9 @@ def _one_array(tensors: Sequence[Tensor]) -> Array:
     return flat.numpy()
 
 
-def compile_all(dtype: torch.dtype = torch.float32) -> None:
+def compile_all(dtype: torch.dtype = torch.float32, kind: type[FusedT3D] = FusedT3D) -> None:
     """Compile the code for training and acting, or read it from Numba's cache."""
-    agent = FusedT3D(1, [-1.0], [1.0], Config(hidden=(1,), batch_size=1), dtype=dtype)
+    agent = kind(1, [-1.0], [1.0], Config(hidden=(1,), batch_size=1), dtype=dtype)
     memory = ReplayBuffer(1, 1, 1)
     memory.add([0.0], [0.0], [0.0], 0.0, False)
     agent.train(memory, 1)

@@ -8,14 +8,27 @@ from typing import Any, NamedTuple
 
 from t3d.base.compiling import compiled
 from t3d.base.numbers import Array
-from t3d.learn.fused.plan import ELU, LINEAR, RELU, TANH, Bounds, Knobs, Scaling, Scratch, Weights
+from t3d.learn.fused.plan import (
+    AVG_L1,
+    ELU,
+    LINEAR,
+    RELU,
+    TANH,
+    Bounds,
+    Knobs,
+    Scaling,
+    Scratch,
+    Weights,
+)
 from t3d.learn.fused.steps import (
     Share,
+    divisor,
     grads,
     inverse_std,
     norm_grads,
     normalized,
     standard,
+    to_action,
     units,
 )
 from t3d.learn.fused.tiles import (
@@ -31,8 +44,11 @@ from t3d.learn.fused.tiles import (
 )
 from t3d.learn.fused.units import (
     EPSILON,
+    SMALLEST,
     activate,
+    avg_l1_norm,
     back_through_activation,
+    back_through_avg_l1_norm,
     back_through_norm,
     layer_norm,
 )
@@ -81,13 +97,19 @@ def forward(parameters: Array, network: Array, x: int, my: Share) -> None:
                     kept = standard(panel, layer), inverse_std(panel, layer)
                     gain, shift = gain_of(parameters, layer), shift_of(parameters, layer)
                     layer_norm(outputs, *kept, gain, shift)
-                activate(outputs, layer.activation)
+                if layer.activation == AVG_L1:
+                    avg_l1_norm(outputs, divisor(panel, layer))
+                else:
+                    activate(outputs, layer.activation)
             start = layer.unit
 
 
 @compiled
 def backward(parameters: Array, network: Array, my: Share) -> None:
-    """My panels back through a network: the gradient of the loss by each of its units."""
+    """My panels back through a network: the gradient of the loss by each of its units.
+
+    Where more stands beside the units of a layer, nothing is computed for that.
+    """
     for p in range(my.first, my.last):
         panel = my.panels[p]
         for i in range(len(network) - 1, 0, -1):
@@ -98,7 +120,10 @@ def backward(parameters: Array, network: Array, my: Share) -> None:
                 masked(gradients, weight.T, grads(panel, layer), outputs)
             else:
                 product(gradients, weight.T, grads(panel, layer))
-                back_through_activation(gradients, outputs, before.activation)
+                if before.activation == AVG_L1:
+                    back_through_avg_l1_norm(gradients, outputs, divisor(panel, before))
+                else:
+                    back_through_activation(gradients, outputs, before.activation)
                 if before.norm >= 0:
                     kept = standard(panel, before), inverse_std(panel, before)
                     gain = gain_of(parameters, before)
@@ -131,7 +156,7 @@ def transpose_inputs(network: Array, scratch: Scratch, x: int, my: Share) -> Non
     """
     for i in range(len(network)):
         layer = network[i]
-        if layer.outs > 1:
+        if layer.transposed >= 0:
             blocks = transposed_inputs(scratch, layer)
             for p in range(my.first, my.last):
                 for block in range(len(blocks)):
@@ -216,7 +241,7 @@ def step(network: Array, weights: Weights, scratch: Scratch, rate: Rates, my: Sh
 def _gradients(layer: Any, scratch: Scratch, x: int, low: int, high: int) -> None:
     """The gradients of some rows of a layer."""
     gradient = view(scratch.gradients, layer.gradient, (layer.outs, layer.width))
-    if layer.outs == 1:
+    if layer.transposed < 0:
         _gradient_of_one(layer, scratch.panels, x, gradient[0])
     else:
         _gradient(layer, scratch, gradient, low, high)
@@ -306,6 +331,8 @@ def _adam(weights: Weights, start: int, gradients: Array, rate: Rates) -> None:
 @compiled
 def polyak(weights: Weights, tau: float, my: Share) -> None:
     """Steps 14 and 15 on my share: target <- tau * model + (1 - tau) * target."""
+    if tau == 0:
+        return
     count = weights.targets.size
     low, high = my.me * count // my.team, (my.me + 1) * count // my.team
     old, new = weights.targets[low:high], weights.parameters[low:high]
@@ -327,17 +354,20 @@ def select_action(
     for i in range(x.size):
         x[i] = normalized(x[i], scaling, i)
     for i in range(len(actor)):
-        weight, out = weight_of(parameters, actor[i]), bias_of(parameters, actor[i]).copy()
-        for row in range(out.size):
-            out[row] += dot(weight[row], x)
-        if actor[i].norm >= 0:
-            _norm_one(out, gain_of(parameters, actor[i]), shift_of(parameters, actor[i]))
-        _activate_one(out, actor[i].activation)
-        x = out
-    for i in range(x.size):
-        action = bounds.middle[i] + bounds.max_action[i] * math.tanh(x[i])
-        x[i] = min(max(action, bounds.low[i]), bounds.high[i])
-    return x
+        x = outputs_of(parameters, actor[i], x)
+    return to_action(x, bounds)
+
+
+@compiled
+def outputs_of(parameters: Array, layer: Any, x: Array) -> Array:
+    """One state through one layer."""
+    weight, out = weight_of(parameters, layer), bias_of(parameters, layer).copy()
+    for row in range(out.size):
+        out[row] += dot(weight[row], x)
+    if layer.norm >= 0:
+        _norm_one(out, gain_of(parameters, layer), shift_of(parameters, layer))
+    _activate_one(out, layer.activation)
+    return out
 
 
 @compiled
@@ -358,6 +388,14 @@ def _norm_one(out: Array, gain: Array, shift: Array) -> None:
 @compiled
 def _activate_one(out: Array, activation: int) -> None:
     """The activation function of one state's units."""
+    if activation == AVG_L1:
+        mean = out.dtype.type(0)
+        for row in range(out.size):
+            mean += abs(out[row])
+        mean = max(mean / out.dtype.type(out.size), out.dtype.type(SMALLEST))
+        for row in range(out.size):
+            out[row] /= mean
+        return
     for row in range(out.size):
         if activation == TANH:
             out[row] = math.tanh(out[row])

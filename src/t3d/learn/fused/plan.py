@@ -9,6 +9,7 @@ docs/fused.md has a picture.
 
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,8 +22,8 @@ from t3d.learn.fused.vectors import LANES
 # Columns of `Scratch.measures`.
 TWIN1_LOSS, TWIN2_LOSS, ACTOR_LOSS, MEAN_Q = range(4)
 
-# `layer.activation`: what follows a layer.
-LINEAR, RELU, ELU, TANH = range(4)
+# `layer.activation`: what follows a layer. AVG_L1 divides its outputs by their mean absolute value.
+LINEAR, RELU, ELU, TANH, AVG_L1 = range(5)
 _ACTIVATIONS = {"relu": RELU, "elu": ELU, "tanh": TANH}
 
 # One layer of a network, as `layer.ins` and so on. It is a row of an array, and not a tuple, so
@@ -38,11 +39,12 @@ LAYER = np.dtype(
         ("bias_gradient", np.int64),
         ("unit", np.int64),  # which row of a panel is its first output
         ("grad", np.int64),  # and which the gradient of the loss by that output
-        ("transposed", np.int64),  # where in `Scratch.transposed` its inputs begin
+        ("transposed", np.int64),  # where in `Scratch.transposed` its inputs begin; or -1
         ("square", np.int64),  # where in `Scratch.squares` its rows begin
         ("activation", np.int64),
         ("norm", np.int64),  # where in `Weights` its LayerNorm begins: gains, biases; or -1
-        ("normed", np.int64),  # which row of a panel its LayerNorm begins with: see steps.py
+        # which row of a panel its LayerNorm begins with (see steps.py); with AVG_L1, the divisor
+        ("normed", np.int64),
     ]
 )
 
@@ -54,6 +56,8 @@ SCHEDULE = np.dtype(
         ("actor_due", np.int64),  # whether this update has steps 13 to 15
         ("critic_rate", np.float64),  # the learning rates
         ("actor_rate", np.float64),
+        ("encoder_rate", np.float64),  # of td7 alone
+        ("target_step", np.float64),  # how far targets move, if they do
     ]
 )
 
@@ -77,15 +81,21 @@ class Sections(NamedTuple):
     layers: int  # units and gradients
 
 
+class Sizes(NamedTuple):
+    """The sizes of the arrays."""
+
+    panel: int  # rows of a panel
+    gradients: int  # numbers in the array of gradients
+    transposed: int  # numbers in the array of transposed inputs
+    outputs: int  # of all layers
+
+
 class Plan(NamedTuple):
     """The place of everything, and the sizes of the arrays."""
 
     networks: Networks
     sections: Sections
-    panel: int  # rows of a panel
-    gradients: int  # numbers in the array of gradients
-    transposed: int  # numbers in the array of transposed inputs
-    outputs: int  # of all layers
+    sizes: Sizes
 
 
 class Memory(NamedTuple):
@@ -145,7 +155,7 @@ class Scratch(NamedTuple):
     gradients: Array  # of each parameter, flat; rows are padded to whole vectors
     squares: Array  # with gradient_clip: of the gradients of each output's parameters, summed
     measures: Array  # (panels, 4): the part of each panel in the losses, and in the mean of Q1
-    totals: Array  # (4,): the sums of these
+    totals: Array  # (4,): the sums of these; td7 has seven of both
 
 
 class Knobs(NamedTuple):
@@ -153,7 +163,6 @@ class Knobs(NamedTuple):
 
     discounts: Array  # (n_step + 1,): powers of the discount
     reward_scale: float
-    tau: float
     policy_noise: float
     noise_clip: float
     gradient_clip: float
@@ -161,39 +170,87 @@ class Knobs(NamedTuple):
     huber: bool
 
 
+class Places:
+    """Gives out places, one after the other: rows of a panel, and parts of the flat arrays."""
+
+    def __init__(self, first_row: int, panels: int) -> None:
+        self.row = first_row
+        self.panels = panels
+        self.weight = self.gradient = self.square = self.transposed = 0
+        self._most_transposed = 0
+
+    def network(
+        self, sizes: Sequence[int], activations: Sequence[int], *, norm: bool = False
+    ) -> NDArray[np.void]:
+        """The layers of a network of these sizes, each but the last with a LayerNorm if `norm`."""
+        layers = [
+            self.layer(ins, outs, activation, norm=norm and activation != LINEAR)
+            for (ins, outs), activation in zip(itertools.pairwise(sizes), activations)
+        ]
+        return np.array(layers, LAYER)
+
+    def layer(
+        self,
+        ins: int,
+        outs: int,
+        activation: int,
+        *,
+        norm: bool = False,
+        beside: int = 0,
+        transposed: bool | None = None,
+    ) -> tuple[int, ...]:
+        """One layer. `beside` rows after its outputs belong to the inputs of the next.
+
+        Inputs of a layer with one output need not be transposed, if they stay where they are.
+        """
+        width = math.ceil(ins / LANES) * LANES
+        weight, bias = self.weight, self.weight + ins * outs
+        gradient, bias_gradient = self.gradient, self.gradient + width * outs
+        unit, grad = self.row, self.row + outs + beside
+        self.weight, self.gradient, self.row = bias + outs, bias_gradient + outs, grad + outs
+        norm_at, normed = (self.weight if norm else -1), self.row
+        if norm:
+            self.weight += 2 * outs
+            self.gradient += 2 * outs
+            self.row += 2 * outs + 1
+        elif activation == AVG_L1:
+            self.row += 1
+        swapped, square = -1, self.square
+        if outs > 1 if transposed is None else transposed:
+            swapped = self.transposed
+            self.transposed += width * self.panels * LANES
+            self._most_transposed = max(self._most_transposed, self.transposed)
+        self.square += outs
+        places = weight, bias, gradient, bias_gradient, unit, grad, swapped, square
+        return (ins, outs, width, *places, activation, norm_at, normed)
+
+    def forget_transposed(self) -> None:
+        """The transposed inputs so far are not needed any more when the next network learns."""
+        self.transposed = 0
+
+    def sizes(self) -> Sizes:
+        """The sizes of the arrays that all layers need together."""
+        # A layer's inputs are transposed sixteen rows at a time, which may reach beyond the last.
+        return Sizes(self.row + LANES, self.gradient, self._most_transposed, self.square)
+
+
 def lay_out(state_dim: int, action_dim: int, config: Config, panels: int) -> Plan:
     """Give every layer of the three networks its places, for a batch of some panels."""
-    inputs = state_dim + action_dim
     starts = itertools.accumulate((0, state_dim, action_dim, state_dim, action_dim, 1))
     sections = Sections(*starts)
-    hidden, norm = config.hidden_layers, config.layer_norm
-    actor = (state_dim, *hidden["actor"], action_dim), norm == "both"
-    critic = (inputs, *hidden["critic"], 1), norm != "none"
-    networks: list[NDArray[np.void]] = []
-    weight = gradient = transposed = square = 0
-    unit, largest = sections.layers, 0
-    for network, is_normed in (actor, critic, critic):
-        if len(networks) == 1:  # the twins do not need theirs any more when the actor learns
-            transposed = 0
-        layers = np.zeros(len(network) - 1, LAYER)
-        for i, (ins, outs) in enumerate(itertools.pairwise(network)):
-            is_last = i == len(layers) - 1
-            width = math.ceil(ins / LANES) * LANES
-            bias, bias_gradient = weight + ins * outs, gradient + width * outs
-            places = (weight, bias, gradient, bias_gradient, unit, unit + outs, transposed)
-            activation = LINEAR if is_last else _ACTIVATIONS[config.activation]
-            weight, gradient, unit = bias + outs, bias_gradient + outs, unit + 2 * outs
-            norm_at, normed = -1, unit
-            if is_normed and not is_last:
-                norm_at = weight
-                weight, gradient, unit = weight + 2 * outs, gradient + 2 * outs, unit + 2 * outs + 1
-            layers[i] = ins, outs, width, *places, square, activation, norm_at, normed
-            square += outs
-            transposed += width * panels * LANES
-        largest = max(largest, transposed)
-        networks.append(layers)
-    # A layer's inputs are transposed sixteen rows at a time, which may reach beyond the last one.
-    return Plan(Networks(*networks), sections, unit + LANES, gradient, largest, square)
+    places = Places(sections.layers, panels)
+    activation, norm = _ACTIVATIONS[config.activation], config.layer_norm
+
+    def network(inputs: int, hidden: tuple[int, ...], outputs: int, norm: bool) -> Array:
+        activations = [activation] * len(hidden)
+        return places.network((inputs, *hidden, outputs), [*activations, LINEAR], norm=norm)
+
+    hidden = config.hidden_layers
+    actor = network(state_dim, hidden["actor"], action_dim, norm == "both")
+    places.forget_transposed()
+    inputs = state_dim + action_dim
+    twins = [network(inputs, hidden["critic"], 1, norm != "none") for _ in range(2)]
+    return Plan(Networks(actor, *twins), sections, places.sizes())
 
 
 def new_draw(rows: int, action_dim: int, kind: np.dtype[Any], noise: np.dtype[Any]) -> Draw:
@@ -210,15 +267,15 @@ def new_draw(rows: int, action_dim: int, kind: np.dtype[Any], noise: np.dtype[An
     )
 
 
-def new_scratch(plan: Plan, panels: int, kind: np.dtype[Any]) -> Scratch:
+def new_scratch(sizes: Sizes, panels: int, kind: np.dtype[Any], measures: int = 4) -> Scratch:
     """Room to compute in. Empty lanes stay 0 from here on."""
     return Scratch(
-        panels=np.zeros((panels, plan.panel, LANES), kind),
-        transposed=np.zeros(plan.transposed, kind),
-        gradients=np.zeros(plan.gradients, kind),
-        squares=np.zeros(plan.outputs, kind),
-        measures=np.zeros((panels, 4), kind),
-        totals=np.zeros(4, kind),
+        panels=np.zeros((panels, sizes.panel, LANES), kind),
+        transposed=np.zeros(sizes.transposed, kind),
+        gradients=np.zeros(sizes.gradients, kind),
+        squares=np.zeros(sizes.outputs, kind),
+        measures=np.zeros((panels, measures), kind),
+        totals=np.zeros(measures, kind),
     )
 
 
@@ -227,7 +284,6 @@ def knobs_of(config: Config, kind: np.dtype[Any]) -> Knobs:
     return Knobs(
         discounts=(config.discount ** np.arange(config.n_step + 1)).astype(kind),
         reward_scale=config.reward_scale,
-        tau=config.tau,
         policy_noise=config.policy_noise,
         noise_clip=config.noise_clip,
         gradient_clip=config.gradient_clip,

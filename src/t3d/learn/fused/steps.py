@@ -84,6 +84,12 @@ def inverse_std(panel: Array, layer: Any) -> Array:
     return panel[layer.normed + 2 * layer.outs : layer.normed + 2 * layer.outs + 1]
 
 
+@compiled
+def divisor(panel: Array, layer: Any) -> Array:
+    """What AvgL1Norm has divided the outputs of a layer by: (1, lanes)."""
+    return panel[layer.normed : layer.normed + 1]
+
+
 n_step_walk = compiled(walk)  # the function that the replay memory calls, too
 
 
@@ -118,6 +124,15 @@ def normalized(number: Any, scaling: Scaling, i: int) -> Any:
     """One number of a state, as the networks see it."""
     limit = scaling.limit[i]
     return min(max((number - scaling.shift[i]) * scaling.scale[i], -limit), limit)
+
+
+@compiled
+def to_action(x: Array, bounds: Bounds) -> Array:
+    """The actor's outputs for one state, in place, as an action in the environment's units."""
+    for i in range(x.size):
+        action = bounds.middle[i] + bounds.max_action[i] * math.tanh(x[i])
+        x[i] = min(max(action, bounds.low[i]), bounds.high[i])
+    return x
 
 
 @compiled

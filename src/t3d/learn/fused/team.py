@@ -4,22 +4,28 @@ import os
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from t3d.base.machine import cores
 from t3d.learn.fused import entry
 from t3d.learn.fused.pace import TeamSize, doubling
 from t3d.learn.fused.threads import LARGEST_TEAM, UPDATING, shut_down
-from t3d.learn.fused.update import Job
 from t3d.learn.replay.memory import ReplayBuffer
+
+AnyJob = Any  # the Job of update.py, or another agent's
+Work = Callable[[tuple[Any, ...], int, int, int], None]  # `work` of entry.py, or another agent's
 
 
 class ThreadTeam:
     """The thread that calls, and helpers that wait for the next update of a job."""
 
-    def __init__(self, job: Job, memory: ReplayBuffer, threads: int, policy_freq: int) -> None:
-        """Start the helpers; with 0 threads, use as many as are worth it."""
+    def __init__(
+        self, job: AnyJob, work: Work, memory: ReplayBuffer, threads: int, policy_freq: int
+    ) -> None:
+        """Start the helpers, which do `work`; with 0 threads, use as many as are worth it."""
         self.job = job
+        self._work = work
         self._unnamed = entry.unnamed(job)
         self._memory = memory
         self._process = os.getpid()
@@ -27,12 +33,12 @@ class ThreadTeam:
         limit = min(threads or cores(), len(job.scratch.panels), limit)
         helpers: list[threading.Thread] = []
         # At exit too: a thread that outlives the interpreter would crash the process.
-        weakref.finalize(self, _shut_down, self._unnamed, helpers, self._process)
+        weakref.finalize(self, _shut_down, self._unnamed, work, helpers, self._process)
         # All start before the first update, so that no interrupt can leave a team that waits for
         # a thread which was never started.
         for me in range(1, limit):
-            name, work = f"t3d update {me}", (self._unnamed, me, 0, 0)
-            helpers.append(threading.Thread(None, entry.work, name, work, daemon=True))
+            name, its = f"t3d update {me}", (self._unnamed, me, 0, 0)
+            helpers.append(threading.Thread(None, work, name, its, daemon=True))
             try:
                 helpers[-1].start()
             except RuntimeError:  # the system gives no more threads; fewer do the same
@@ -62,19 +68,21 @@ class ThreadTeam:
 
     def join(self) -> None:
         """Take part in an update, if one is running."""
-        _join(self._unnamed)
+        _join(self._unnamed, self._work)
 
 
-def _join(unnamed: tuple[Any, ...]) -> None:
+def _join(unnamed: tuple[Any, ...], work: Work) -> None:
     # The shared counters know of an update: an interrupt could leave a variable of Python wrong.
     team = int(unnamed[0][UPDATING])
     if team:
-        entry.work(unnamed, 0, team, 0)
+        work(unnamed, 0, team, 0)
 
 
-def _shut_down(unnamed: tuple[Any, ...], helpers: list[threading.Thread], process: int) -> None:
+def _shut_down(
+    unnamed: tuple[Any, ...], work: Work, helpers: list[threading.Thread], process: int
+) -> None:
     if os.getpid() == process:
-        _join(unnamed)
+        _join(unnamed, work)
     shut_down(unnamed[0])
     for helper in helpers:
         if helper.ident is not None:  # an interrupt may have come before it started

@@ -32,7 +32,7 @@ from t3d.learn.fused.vectors import LANES, Code, Operand
 
 HEIGHT = 6  # rows of a tile; rows that are left over are done in lower tiles
 _HEIGHTS = (HEIGHT, 4, 2, 1)
-Finish = Literal["linear", "relu", "masked", "plain"]
+Finish = Literal["linear", "relu", "masked", "plain", "added"]
 
 
 class _Product(NamedTuple):
@@ -55,14 +55,17 @@ def _tile(code: Code, product: _Product, finish: Finish, first: Any, height: int
     relu     the same, and stores 0 for what is below 0
     masked   starts from 0, and stores 0 where extra[row, lane], the output of a ReLU, is 0
     plain    starts from 0
+    added    starts from extra[row, lane], which may be the output itself
     """
     builder, (out, a, b, extra) = code.builder, product
     zero = code.all_lanes(0.0)
     rows = [builder.add(first, code.count(i)) for i in range(height)]
-    biased = finish in ("linear", "relu")
-    sums = [
-        code.variable(code.spread(code.address(extra, row)) if biased else zero) for row in rows
-    ]
+    starts = [zero] * height
+    if finish in ("linear", "relu"):
+        starts = [code.spread(code.address(extra, row)) for row in rows]
+    elif finish == "added":
+        starts = [code.load(code.address(extra, row)) for row in rows]
+    sums = [code.variable(start) for start in starts]
     # Of panels there is one, if the operands have no dimension for them.
     some = a.strides[:-2], b.strides[:-2]
     numbers = [code.moved(a.data, a.strides[-2:], row) for row in rows]
@@ -117,7 +120,9 @@ def _product(finish: Finish) -> Callable[[Array, Array, Array, Array], None]:
     return cast(Callable[[Array, Array, Array, Array], None], product)
 
 
-_linear, _relu, _masked, _plain = (_product(f) for f in ("linear", "relu", "masked", "plain"))
+_linear, _relu, _masked, _plain, _added = (
+    _product(f) for f in ("linear", "relu", "masked", "plain", "added")
+)
 
 
 @compiled
@@ -142,6 +147,12 @@ def masked(out: Array, a: Array, b: Array, units: Array) -> None:
 def product(out: Array, a: Array, b: Array) -> None:
     """out = a @ b; if both are panels, the sum of this over all panels."""
     _plain(out, a, b, b)
+
+
+@compiled
+def add_product(out: Array, a: Array, b: Array) -> None:
+    """out += a @ b, for one panel."""
+    _added(out, a, b, out)
 
 
 def _sum_of_lanes(code: Code, factors: list[Operand]) -> Any:

@@ -1,4 +1,4 @@
-"""Between two products: activations and LayerNorm, on rows of a panel, and the way back.
+"""Between two products: activations, LayerNorm and AvgL1Norm, on rows of a panel, and the way back.
 
 ReLUs are part of a product (tiles.py), unless a LayerNorm stands between. All else is done here, a
 row of sixteen lanes at a time, in LLVM's vector instructions: the C library's `tanh` takes one
@@ -21,6 +21,7 @@ from t3d.learn.fused.plan import ELU, RELU, TANH
 from t3d.learn.fused.vectors import Code
 
 EPSILON = 1e-5  # PyTorch's, under the root of a LayerNorm
+SMALLEST = 1e-8  # that an AvgL1Norm divides by
 LOWEST = -40.0  # exp of this is lost next to 1, in double precision too
 # By precision: the two parts of log(2), of which the first has few digits, and how many terms of
 # the series of exp are needed up to half of it.
@@ -209,6 +210,59 @@ def back_through_norm(
             rest = builder.fsub(by_quotient(row), mean)
             moved = builder.fmul(code.load(code.address(quotient, row)), mean_along)
             code.store(builder.fmul(over, builder.fsub(rest, moved)), place)
+        return context.get_dummy_value()
+
+    return numba.void(*kinds), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def avg_l1_norm(typing: Any, units: Any, divisor: Any) -> Any:
+    """units = units / the mean of their absolute values, lane by lane; keeps the divisor."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        code = Code(context, builder, units.dtype)
+        to, kept = (code.array(*pair) for pair in zip((units, divisor), values))
+        rows, smallest = to.shape[0], code.all_lanes(SMALLEST)
+
+        def size(row: Any) -> Any:
+            return code.call("fabs", code.load(code.address(to, row)))
+
+        mean = _mean_of_rows(code, rows, size)
+        mean = builder.select(builder.fcmp_ordered("<", mean, smallest), smallest, mean)
+        code.store(mean, code.address(kept, code.count(0)))
+        with cgutils.for_range(builder, rows) as loop:
+            place = code.address(to, loop.index)
+            code.store(builder.fdiv(code.load(place), mean), place)
+        return context.get_dummy_value()
+
+    return numba.void(units, divisor), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def back_through_avg_l1_norm(typing: Any, gradients: Any, units: Any, divisor: Any) -> Any:
+    """From the gradient by an AvgL1Norm's outputs, `units`, to that by its inputs."""
+    kinds = gradients, units, divisor
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        code = Code(context, builder, gradients.dtype)
+        to, outputs, kept = (code.array(*pair) for pair in zip(kinds, values))
+        rows, zero, one = to.shape[0], code.all_lanes(0.0), code.all_lanes(1.0)
+        mean = code.load(code.address(kept, code.count(0)))
+
+        def along(row: Any) -> Any:
+            pair = code.load(code.address(to, row)), code.load(code.address(outputs, row))
+            return builder.fmul(*pair)
+
+        # At the smallest divisor, it is a constant.
+        constant = builder.fcmp_ordered("==", mean, code.all_lanes(SMALLEST))
+        through_mean = builder.select(constant, zero, _mean_of_rows(code, rows, along))
+        with cgutils.for_range(builder, rows) as loop:
+            place = code.address(to, loop.index)
+            unit = code.load(code.address(outputs, loop.index))
+            sign = code.call("copysign", one, unit)
+            sign = builder.select(builder.fcmp_ordered("==", unit, zero), zero, sign)
+            rest = builder.fsub(code.load(place), builder.fmul(sign, through_mean))
+            code.store(builder.fdiv(rest, mean), place)
         return context.get_dummy_value()
 
     return numba.void(*kinds), generate

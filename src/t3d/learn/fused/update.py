@@ -82,7 +82,7 @@ def update(job: Job, me: int, team: int) -> None:
     # Read now: thread 0 may write the next schedule while the others still end this update.
     now = job.schedule[0]
     critic_step, actor_step, actor_due = now.critic_step, now.actor_step, now.actor_due
-    critic_rate, actor_rate = now.critic_rate, now.actor_rate
+    critic_rate, actor_rate, target_step = now.critic_rate, now.actor_rate, now.target_step
     clip = knobs.gradient_clip
 
     # Thread 0 may come late, from an environment: the others do its tasks meanwhile.
@@ -162,7 +162,7 @@ def update(job: Job, me: int, team: int) -> None:
         barrier(job.counters, team)
         # Step 14: the actor target follows the actor by a small step.
         # Step 15: the critic target follows the critic by a small step.
-        polyak(job.weights, knobs.tau, my)
+        polyak(job.weights, target_step, my)
         barrier(job.counters, team)
     if me == 0:
         total_measures(job.scratch)
