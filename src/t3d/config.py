@@ -33,6 +33,8 @@ OTHER_NAMES = {
     "activation_fn": "activation",
     "actor_hiddens": "actor_hidden",
     "actor_lr": "actor_learning_rate",
+    "algo": "agent",
+    "algorithm": "agent",
     "buffer": "capacity",
     "buffer_capacity": "capacity",
     "buffer_size": "capacity",
@@ -349,7 +351,8 @@ class Config:
     agent: str = knob(
         "learning",
         "t3d",
-        "the algorithm: t3d (TD3), td7, or module:Class for your own subclass of t3d.Agent",
+        "the algorithm (or --algorithm): t3d (TD3), td7, or module:Class for your own subclass"
+        " of t3d.Agent",
     )
     body: str = knob(
         "learning",

@@ -60,6 +60,14 @@ PRESETS: dict[str, Preset] = {
         "the settings of the author's later code, which most other libraries use",
         {"random_steps": 25_000},
     ),
+    "td7": Preset(
+        "TD7 as its authors train it: the most from every step, at six times the work per update",
+        {"agent": "td7", "random_steps": 25_000},
+    ),
+    "td7-slim": Preset(
+        "TD7 with half the units: nearly as much from every step, in a quarter of the time",
+        {"agent": "td7", "hidden": (128, 128), "embedding": 128},
+    ),
     "Pendulum-v1": Preset(
         "small and quick, with more noise to discover the swing: solved in a minute on a laptop",
         {

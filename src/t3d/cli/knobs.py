@@ -22,6 +22,7 @@ FIRST = (
     *("steps", "seed", "num_envs", "random_steps", "exploration_noise"),
     *("hidden", "batch_size", "learning_rate", "eval_every", "device"),
 )
+_ALIASES = {"agent": "algorithm"}  # of knobs
 _PRESET = Option(
     "preset", "a name from `t3d presets`, a TOML file, or auto: that of ENV", "auto", metavar="NAME"
 )
@@ -93,6 +94,7 @@ def _knob_option(name: str, config: Config) -> Option:
         commas=name == "log_info",
         choices=choices,
         repeated=words or (several and bool(choices)),
+        alias=_ALIASES.get(name, ""),
     )
 
 

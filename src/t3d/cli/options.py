@@ -31,6 +31,7 @@ class Option:
     commas: bool = False  # takes several values as one word, with commas: --log-info a,b
     choices: tuple[str, ...] = ()  # what the value can be, if that is all
     repeated: bool = False  # can be typed again, for more: --set tau=0.1 --set n_step=3
+    alias: str = ""  # another name for it
 
     @property
     def flag(self) -> str:
@@ -166,7 +167,8 @@ class _Parser(argparse.ArgumentParser):
         self.command = command
         self.by_flag: dict[str, Option] = {}
         for option in command.all_options:
-            self.by_flag[option.flag] = option
+            flags = [option.flag, *([_flag(option.alias)] if option.alias else [])]
+            self.by_flag |= dict.fromkeys(flags, option)
             if option.is_switch:
                 self.by_flag[f"--no-{option.flag[2:]}"] = option
                 self.add_argument(option.flag, action=argparse.BooleanOptionalAction)
@@ -174,7 +176,7 @@ class _Parser(argparse.ArgumentParser):
                 nargs = "+" if option.many else None
                 more = "extend" if option.many else "append"
                 action = more if option.repeated else "store"
-                self.add_argument(option.flag, type=option.convert, nargs=nargs, action=action)
+                self.add_argument(*flags, type=option.convert, nargs=nargs, action=action)
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} ({self.prog} --help)")
