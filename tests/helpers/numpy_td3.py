@@ -173,6 +173,7 @@ class NumpyTD3:
         self.twin_targets = [read("critic_target.twin1"), read("critic_target.twin2")]
         self.actor_adam, self.critic_adam = Adam(self.actor), Adam(*self.twins)
         self.updates = 0
+        self.last_actor = 0  # the last update that moved the actor
 
     def critic_loss(self, error: Array) -> tuple[Array, Array]:
         """The loss of each row, and its derivative by the value."""
@@ -241,10 +242,15 @@ class NumpyTD3:
         gradients, _ = backward(self.actor, actor_inputs, gradient)
         self.actor_adam.descend(arrays(gradients), actor_rate, self.knobs)
 
+        tau, every = self.knobs.tau, self.knobs.target_every
+        if every:  # copies, when a multiple of it has passed since the actor's last update
+            passed = any(n % every == 0 for n in range(self.updates, self.last_actor, -1))
+            tau = 1.0 if passed else 0.0
+        self.last_actor = self.updates
         targets = [self.actor_target, *self.twin_targets]
         for target_network, network in zip(targets, [self.actor, *self.twins]):
             for old, new in zip(arrays(target_network), arrays(network)):
-                old[...] = self.knobs.tau * new + (1 - self.knobs.tau) * old
+                old[...] = tau * new + (1 - tau) * old
         return measured
 
     def state_dict(self) -> dict[str, Array]:

@@ -305,7 +305,10 @@ class PanelsTD3:
         through_tanh = by_action * (1 - (squashed * squashed).astype(np.float64))
         gradients = self.gradients("actor.layers", passed, rounded(through_tanh))
         self.descend("actor", {"layers": gradients})
-        tau = self.knobs.tau
+        tau, every = self.knobs.tau, self.knobs.target_every
+        now = int(self.state["updates"]) + 1
+        if every:
+            tau = 1.0 if now % every < self.knobs.policy_freq else 0.0
         for name in [name for name in self.state if "_target." in name]:
             old, new = self.state[name], self.state[name.replace("_target", "")]
             near = tau < 0.5

@@ -83,6 +83,10 @@ CASES = {
     "the noise clip bites": Case(knobs={"policy_noise": 2.0, "noise_clip": 0.3}),
     "the action range bites": Case(knobs={"policy_noise": 5.0, "noise_clip": 10.0}),
     "targets are copies": Case(knobs={"tau": 1.0}),
+    "targets are copied at times": Case(knobs={"target_every": 4}),
+    "targets are copied between the actor's updates": Case(
+        knobs={"target_every": 5, "policy_freq": 3}
+    ),
     "targets stand still": Case(knobs={"tau": 1e-6}),
     "blind to the future": Case(knobs={"discount": 0.0}),
     "no discount": Case(knobs={"discount": 1.0}),
@@ -142,6 +146,7 @@ def any_case(draw: st.DrawFn, largest: int) -> Case:
         "learning_rate": st.floats(1e-4, 1e-2),
         "discount": st.floats(0, 1),
         "tau": st.floats(1e-3, 1),
+        "target_every": st.sampled_from([0, 0, 1, 2, 3]),
         "policy_noise": st.floats(0, 2),
         "noise_clip": st.floats(0, 2),
         "policy_freq": st.integers(1, 3),

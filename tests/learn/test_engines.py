@@ -211,7 +211,7 @@ def test_knobs_may_hold_classes_and_callables() -> None:
 
 BAD: dict[str, str] = {
     "t3": "no agent is called 't3'; did you mean 't3d'?",
-    "sac": "no agent is called 'sac'; your own goes as module:Class",
+    "sac": "no agent is called 'sac'; expected t3d, td7, or your own module:Class",
     "nowhere_at_all:Agent": "no module 'nowhere_at_all' for agent 'nowhere_at_all:Agent'; looked",
     f"{ME}:Carefull": f"module '{ME}' has no agent 'Carefull'; did you mean 'Careful'?",
     f"{ME}:ME": "agent is str; expected a subclass of t3d.Agent",

@@ -79,7 +79,10 @@ def tiny(run: Path, **knobs: Any) -> None:
             "frame_stack": 2,
             "features": 6,
         },
-        {"engine": "fused", "env_backend": "processes", "env": "Hopper-v5"},
+        {
+            **{"engine": "fused", "env_backend": "processes", "env": "Hopper-v5"},
+            **{"agent": "td7", "target_every": 3},
+        },
     ],
 )
 def test_in_lock_step_it_is_the_local_run_to_the_bit(

@@ -31,6 +31,9 @@ from t3d.run.loop import Run
         {"overlap": True},
         {"overlap": True, "num_envs": 3, "env_backend": "processes"},
         {"engine": "reference"},
+        {"agent": "td7", "target_every": 7, "embedding": 9},
+        {"agent": "td7", "target_every": 3, "num_envs": 2, "capacity": 31, "overlap": True},
+        {"agent": "td7", "engine": "reference", "target_every": 4, "embedding": 5},
         {
             **{"env_kwargs": {"reset_noise_scale": 0.1}, "eval_env_kwargs": {"frame_skip": 2}},
             **{"wrap": ("helpers.own_wrappers:Scale", "factor=0.1"), "n_step": 3, "num_envs": 2},

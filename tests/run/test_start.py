@@ -279,6 +279,21 @@ def test_mapped_observations_leave_the_policy_and_the_values_as_they_were(
     assert t3d.inspect(run)["origin"]["observation_map"] == MAP
 
 
+def test_mapped_observations_of_td7_leave_the_policy_and_the_values_as_they_were(
+    tmp_path: Path,
+) -> None:
+    trained(tmp_path / "old", agent="td7", embedding=6)
+    old = t3d.load(tmp_path / "old")
+    run = started(tmp_path / "run", Start(tmp_path / "old", observation_map=MAP), Wider)
+    new = t3d.load(run, which="last")
+    states = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
+    wide = np.insert(states[:, [2, 0, 1]], 1, 7.0, axis=1)
+    np.testing.assert_allclose(new.select_action(wide), old.select_action(states), atol=1e-5)
+    np.testing.assert_allclose(new.value(wide), old.value(states), atol=1e-5)
+    for network in ("encoder", "fixed_encoder_target"):
+        assert (new.state_dict()[f"{network}.f.0.weight"][:, 1] == 0).all()
+
+
 @pytest.mark.parametrize("wrong", [[0, 1, 2], [0, 1, 2, 3], [0, 1, 2, -1], [0, 1, 2, 1.0], []])
 def test_a_map_that_does_not_fit_is_refused(tmp_path: Path, source: Path, wrong: list[Any]) -> None:
     message = "expected 4 entries, each None or a number from 0 to 2"

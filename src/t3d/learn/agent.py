@@ -156,6 +156,11 @@ class Agent(Saved, ABC):
     # Defaults that a subclass may override.
 
     @classmethod
+    def unfit(cls, config: Config, layout: Layout | None) -> str:
+        """What of a config and a layout it cannot do on any engine; empty if nothing."""
+        return ""
+
+    @classmethod
     def why_not(cls, config: Config, layout: Layout | None) -> str:
         """Why this agent cannot be used for a config and a layout; empty if it can be."""
         other = config.agent != cls.agent_id

@@ -67,6 +67,8 @@ def agent_class(
         for knob in ("embedding", "encoder_hidden"):
             if getattr(config, knob) != getattr(Config, knob):
                 raise BadInput(f"{knob} is a knob of td7; use --agent td7, or leave it out")
+    if unfit := (own or engines["reference"]()).unfit(config, layout):
+        raise BadInput(unfit)
     reasons: dict[str, str] = {}
     for name, engine in engines.items():
         if config.engine in ("auto", name) or (fallback and reasons):

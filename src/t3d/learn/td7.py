@@ -44,7 +44,7 @@ class TD7(T3D):
 
     @classmethod
     def unfit(cls, config: Config, layout: Layout | None) -> str:
-        """What of a config and a layout TD7 cannot do, on any engine; empty if nothing."""
+        """What of a config and a layout TD7 cannot do on any engine; empty if nothing."""
         if layout and layout.images:
             return f"{cls.agent_id} does not learn from images; use --agent t3d"
         for knob, value in (("body", "mlp"), ("activation", "relu"), ("layer_norm", "none")):
@@ -53,11 +53,6 @@ class TD7(T3D):
         if config.n_step > 1:
             return f"{cls.agent_id} predicts the next state alone; use --n-step 1"
         return ""
-
-    @classmethod
-    def why_not(cls, config: Config, layout: Layout | None) -> str:
-        """Why TD7 cannot be used for a config and a layout; empty if it can."""
-        return cls.unfit(config, layout) or super().why_not(config, layout)
 
     def build(self, weights: np.random.Generator) -> None:
         """Steps 2 and 3, changed: all networks see embeddings, and there is an encoder."""

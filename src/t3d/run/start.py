@@ -33,7 +33,8 @@ from t3d.run.records import Json
 
 # The layers that take observations, of the bodies that T3D has, and Adam's moments of them.
 _FIRST_LAYER = re.compile(
-    r"(actor|critic)(_target|_optimizer)?\.(layers|twin\d+)\.0\.weight(\.exp_avg(_sq)?)?"
+    r"((actor|critic)(_target|_optimizer)?\.(layers\.0|twin\d+\.0|mixer\.first|twin\d+\.first)"
+    r"|(fixed_)?encoder(_target|_optimizer)?\.f\.0)\.weight(\.exp_avg(_sq)?)?"
 )
 
 

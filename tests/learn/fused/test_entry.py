@@ -13,6 +13,7 @@ import pytest
 
 from t3d.base.compiling import KeptCode
 from t3d.learn.fused import entry
+from t3d.learn.fused.td7 import entry as td7_entry
 
 _COMPILE = """
 from t3d.learn.fused import entry
@@ -49,6 +50,7 @@ def test_it_works_where_compiled_code_cannot_be_kept() -> None:
 
 FUSED = Path(entry.__file__).parent
 COMPILED = [*sorted(FUSED.glob("*.py")), FUSED.with_name("replay") / "sampling.py"]
+OF_TD7 = [*entry.FOLDERS, FUSED / "td7"]
 
 
 @pytest.mark.parametrize("source", COMPILED, ids=lambda path: path.stem)
@@ -68,6 +70,15 @@ def test_numba_sees_the_key(function: "numba.core.dispatcher.Dispatcher") -> Non
     """Numba looks at the file of a function that Python calls, and at what it closes over."""
     cells = [cell.cell_contents for cell in function.py_func.__closure__ or ()]
     assert entry.source_key(entry.FOLDERS) in cells
+
+
+@pytest.mark.parametrize("function", [td7_entry.work, td7_entry.act])
+def test_the_key_of_td7_has_its_own_sources_too(
+    function: "numba.core.dispatcher.Dispatcher",
+) -> None:
+    cells = [cell.cell_contents for cell in function.py_func.__closure__ or ()]
+    assert entry.source_key(OF_TD7) in cells
+    assert entry.source_key(OF_TD7) != entry.source_key(entry.FOLDERS)
 
 
 KEY = ("signature", "processor")
