@@ -1,6 +1,7 @@
 """How fast one update is, compared with plain PyTorch and the limit of the machine.
 
     python benchmarks/update.py [--quick] [--json] [--state N --action N --hidden N --batch N]
+    python benchmarks/update.py --td7 [--embedding N] [--hidden N] ...
     python benchmarks/update.py --against OTHER/src [--n-step N] ...
 
 By default the work is HalfCheetah-v5's: 17 state and 6 action dimensions, hidden 256-256,
@@ -20,6 +21,9 @@ The limit is measured with NumPy's product of two 256 x 256 matrices, one in eac
 threads as there are cores. A library's product copies its operands into a better order first;
 the fused engine has them in that order already, which pays for most of what is not a product.
 
+With --td7 the agent is TD7 instead: there is no plain_pytorch, but `td3`, the fused TD3 with hidden
+256-256, for comparison.
+
 With --against, the fused engine of these sources and that of another source tree take turns, each
 in a process of its own. The ratios are above 1 where these sources are faster.
 """
@@ -38,13 +42,15 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from plain import PlainTD3
 from rounds import filled_memory
-from t3d import T3D, Config, FusedT3D
+from t3d import T3D, TD7, Config, FusedT3D, ReplayBuffer
 from t3d.base.machine import cores
+from t3d.learn.fused.td7.agent import FusedTD7
 
 SIDE = 256
 
@@ -59,6 +65,22 @@ def flops(state: int, action: int, hidden: int, batch: int) -> float:
     through = critic + inner + hidden * action  # of the first twin, forth and back to the action
     actors = actor + through + actor + hidden**2 + hidden * action
     return 2.0 * batch * (targets + critics + actors / 2)
+
+
+def flops_td7(state: int, action: int, hidden: int, embedding: int, batch: int) -> float:
+    """The same of TD7. No gradient is taken by inputs that stand for something fixed."""
+    square, out = hidden**2, hidden * embedding
+    f, g = state * hidden + square + out, (embedding + action) * hidden + square + out
+    # Back to the first layer of g, to zs, and to the first layer of f.
+    encoder = 2 * f + g + (out + square) + out + (out + square) + f + g
+    critic = (state + action) * hidden + (hidden + 2 * embedding) * hidden + square + hidden
+    inner = hidden + 2 * square  # from the value to the first layer
+    actor = state * hidden + (hidden + embedding) * hidden + square + hidden * action
+    targets, fixed = f + actor + g + 2 * critic, f + g
+    critics = 2 * (critic + inner + critic)
+    to_action = 2 * (inner + out + hidden * action) + (out + square + hidden * action)
+    actors = actor + g + 2 * critic + to_action + (hidden * action + 2 * square) + actor
+    return 2.0 * batch * (encoder + targets + fixed + critics + actors / 2)
 
 
 def per_second(work: Callable[[], object], seconds: float) -> float:
@@ -88,6 +110,7 @@ def contestants(
 ) -> dict[str, Callable[[float], float]]:
     """The contestants: functions that work for some seconds and return updates per second."""
     memory = filled_memory(rows, state, action)
+    per_update = flops(state, action, hidden, batch) / (2 * SIDE**3)
     plain = PlainTD3(state, action, hidden, batch, rows)
     done = 1 - memory.done[:, None]
     stores = (memory.state, memory.next_state, memory.action, memory.reward[:, None], done)
@@ -95,17 +118,49 @@ def contestants(
 
     def rate(kind: type[T3D], threads: int) -> Callable[[float], float]:
         config = Config(hidden=(hidden, hidden), batch_size=batch, threads=threads)
-        agent = kind(state, [-1.0] * action, [1.0] * action, config)
-        return lambda seconds: per_second(lambda: agent.train(memory, 1), seconds)
+        return trainer(kind(state, [-1.0] * action, [1.0] * action, config), memory)
 
-    per_update = flops(state, action, hidden, batch) / (2 * SIDE**3)
     return {
-        "limit": lambda seconds: products_per_second(cores(), seconds) / per_update,
-        "limit_1_thread": lambda seconds: products_per_second(1, seconds) / per_update,
+        **limits(per_update),
         "plain_pytorch": lambda seconds: per_second(plain.update, seconds),
         "reference": rate(T3D, 0),
         "fused": rate(FusedT3D, 0),
         "fused_1_thread": rate(FusedT3D, 1),
+    }
+
+
+def contestants_td7(
+    state: int, action: int, hidden: int, batch: int, rows: int, embedding: int
+) -> dict[str, Callable[[float], float]]:
+    """The same for TD7."""
+    memory = filled_memory(rows, state, action)
+    per_update = flops_td7(state, action, hidden, embedding, batch) / (2 * SIDE**3)
+
+    def rate(kind: type[T3D], width: int, threads: int) -> Callable[[float], float]:
+        knobs: dict[str, Any] = {} if kind is FusedT3D else {"embedding": embedding}
+        config = Config(hidden=(width, width), batch_size=batch, threads=threads, **knobs)
+        return trainer(kind(state, [-1.0] * action, [1.0] * action, config), memory)
+
+    return {
+        **limits(per_update),
+        "reference": rate(TD7, hidden, 0),
+        "fused": rate(FusedTD7, hidden, 0),
+        "fused_1_thread": rate(FusedTD7, hidden, 1),
+        "td3": rate(FusedT3D, 256, 0),
+        "td3_1_thread": rate(FusedT3D, 256, 1),
+    }
+
+
+def trainer(agent: T3D, memory: ReplayBuffer) -> Callable[[float], float]:
+    """A contestant: an agent that learns from a memory."""
+    return lambda seconds: per_second(lambda: agent.train(memory, 1), seconds)
+
+
+def limits(per_update: float) -> dict[str, Callable[[float], float]]:
+    """The contestants that do nothing but products, so many per update."""
+    return {
+        "limit": lambda seconds: products_per_second(cores(), seconds) / per_update,
+        "limit_1_thread": lambda seconds: products_per_second(1, seconds) / per_update,
     }
 
 
@@ -163,6 +218,8 @@ def main() -> None:
     parser.add_argument("--action", type=int, default=6, help="numbers in an action")
     parser.add_argument("--hidden", type=int, default=256, help="width of both hidden layers")
     parser.add_argument("--batch", type=int, default=256, help="transitions in a batch")
+    parser.add_argument("--td7", action="store_true", help="measure TD7 instead of TD3")
+    parser.add_argument("--embedding", type=int, default=256, help="size of TD7's embeddings")
     parser.add_argument("--rows", type=int, default=100_000, help="transitions in the memory")
     parser.add_argument("--against", type=Path, help="another source tree, to compare with")
     parser.add_argument("--n-step", type=int, default=1, help="length of returns, with --against")
@@ -176,14 +233,19 @@ def main() -> None:
             rounds=20 if arguments.quick else 100,
         )
         return
-    turns = contestants(*sizes)
+    turns = (
+        contestants_td7(*sizes, embedding=arguments.embedding)
+        if arguments.td7
+        else contestants(*sizes)
+    )
     rates = measure(turns, rounds=6 if arguments.quick else 25)
     print(f"{cores()} cores, updates per second:")
     for name, rate in rates.items():
         limit = rates["limit_1_thread" if name.endswith("1_thread") else "limit"]
-        plain = rate / rates["plain_pytorch"]
-        share = f"{rate / limit:5.2f} of the limit"
-        print(f"  {name:<16}{rate:8.0f}   {share}   {plain:5.2f} x plain PyTorch")
+        base = "reference" if arguments.td7 else "plain_pytorch"
+        times = f"{rate / rates[base]:5.2f} x {base.replace('_pytorch', ' PyTorch')}"
+        share = "" if name.startswith("td3") else f"{rate / limit:5.2f} of the limit   {times}"
+        print(f"  {name:<16}{rate:8.0f}   {share}".rstrip())
     if arguments.json:
         print(json.dumps({name: round(rate, 1) for name, rate in rates.items()}))
 
