@@ -130,7 +130,7 @@ def contestants(
 
 
 def contestants_td7(
-    state: int, action: int, hidden: int, batch: int, rows: int, embedding: int
+    embedding: int, state: int, action: int, hidden: int, batch: int, rows: int
 ) -> dict[str, Callable[[float], float]]:
     """The same for TD7."""
     memory = filled_memory(rows, state, action)
@@ -233,11 +233,7 @@ def main() -> None:
             rounds=20 if arguments.quick else 100,
         )
         return
-    turns = (
-        contestants_td7(*sizes, embedding=arguments.embedding)
-        if arguments.td7
-        else contestants(*sizes)
-    )
+    turns = contestants_td7(arguments.embedding, *sizes) if arguments.td7 else contestants(*sizes)
     rates = measure(turns, rounds=6 if arguments.quick else 25)
     print(f"{cores()} cores, updates per second:")
     for name, rate in rates.items():
