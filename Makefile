@@ -40,6 +40,7 @@ format: .venv/ready-test
 # The pictures of docs/.
 figures: .venv/ready-test
 	$(bin)/python docs/draw_steps.py
+	$(bin)/python docs/draw_td7.py
 	$(bin)/python docs/link_steps.py
 
 # T3D beside its peers, each in a virtual environment of its own: docs/speed.md.

@@ -150,9 +150,19 @@ class Picture:
         self.elements: list[str] = []
         self.rect(1, 1, WIDTH - 2, height - 2, "card solid", radius=14)
         self.rect(1, 1, WIDTH - 2, height - 2, "rim line thin", radius=14)
+        self.heading()
+
+    @property
+    def name(self) -> str:
+        """What the file says that it shows."""
+        return f"Step {self.step}: {self.title}"
+
+    def heading(self) -> None:
+        """The title, and where among the steps this one is."""
+        step = self.step
         self.circle(LEFT + 17, 40, 17, "ink solid")
         self.text(LEFT + 17, 46, str(step), "card big bold", "middle")
-        self.text(LEFT + 46, 46, title, "ink head bold")
+        self.text(LEFT + 46, 46, self.title, "ink head bold")
         groups = ((1, 3, "built once"), (4, 9, "the target value"), (10, 12, "the critics learn"))
         for first, last, name in (*groups, (13, 15, "every second update")):
             for dot in range(first, last + 1):
@@ -172,7 +182,7 @@ class Picture:
         lines = [
             f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img"'
             ' aria-labelledby="title desc">',
-            f'<title id="title">Step {self.step}: {escape(self.title)}</title>',
+            f'<title id="title">{escape(self.name)}</title>',
             f'<desc id="desc">{escape(self.description)}</desc>',
             f"<style>{STYLE}</style>",
             *self.elements,

@@ -22,8 +22,11 @@ from t3d.run.loop import Run
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGE = DOCS / "fifteen-steps.md"
+TD7 = DOCS / "td7.md"
 STEPS = range(1, 16)
 CLASSES = {1: "class ReplayBuffer", 2: "class Actor", 3: "class Critic"}
+TD7_STEPS = [*"1234ABC56789D", "10", "11", "12", "13", "14", "15", "E"]  # in the order of the page
+TD7_CLASSES = {"1": "class Prioritized", "2": "class Actor", "3": "class Critic"}
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md"))]
 
@@ -71,22 +74,47 @@ def test_a_step_links_to_its_line_of_code(step: int) -> None:
     )
 
 
-def test_the_script_that_sets_the_links_agrees() -> None:
-    script, text = runpy.run_path(str(DOCS / "link_steps.py")), PAGE.read_text("utf-8")
+def test_the_steps_of_td7_link_to_their_lines_of_code() -> None:
+    rows = re.findall(r"^\| \[(\w+)\]\((\S+?\.py)#L(\d+)\) \|", TD7.read_text("utf-8"), re.M)
+    assert [step for step, _, _ in rows] == TD7_STEPS
+    for step, path, line in rows:
+        source = (DOCS / path).resolve()
+        mark = TD7_CLASSES.get(step, rf"Step {step} \((?:as|changed|new)")
+        lines = source.read_text("utf-8").splitlines()
+        right = [at for at, text in enumerate(lines, 1) if re.search(rf"{mark}\b", text)]
+        assert right == [int(line)], f"step {step} links to {path}#L{line}: make figures"
+        if step not in TD7_CLASSES:
+            assert source.name == "td7.py"
+            same, row = "(as in TD3)" in lines[int(line) - 1], f"[{step}]({path}#L{line}) |"
+            (told,) = [text for text in TD7.read_text("utf-8").splitlines() if row in text]
+            assert ("| the same |" in told) == same, f"step {step} is the same as TD3's, or not"
+
+
+@pytest.mark.parametrize("page", [PAGE, TD7], ids=lambda page: page.name)
+def test_the_script_that_sets_the_links_agrees(page: Path) -> None:
+    script, text = runpy.run_path(str(DOCS / "link_steps.py")), page.read_text("utf-8")
     assert script["linked"](text) == text
     assert script["linked"](re.sub(r"#L\d+", "#L1", text)) == text
 
 
-def test_the_pictures_are_what_the_script_draws(tmp_path: Path) -> None:
-    script = runpy.run_path(str(DOCS / "draw_steps.py"))
-    script["draw"](tmp_path)
-    names = [f"step-{step:02}.svg" for step in STEPS]
+@pytest.mark.parametrize(
+    ("name", "folder", "names"),
+    [
+        ("draw_steps.py", "steps", [f"step-{step:02}.svg" for step in STEPS]),
+        ("draw_td7.py", "td7", ["copies.svg", "networks.svg"]),
+    ],
+)
+def test_the_pictures_are_what_the_script_draws(
+    name: str, folder: str, names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(DOCS)
+    runpy.run_path(str(DOCS / name))["draw"](tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == names
-    assert sorted(path.name for path in (DOCS / "steps").iterdir()) == names
-    for name in names:
-        drawn = (tmp_path / name).read_text("utf-8")
-        committed = (DOCS / "steps" / name).read_text("utf-8")
-        assert drawn == committed, f"docs/steps/{name} is stale: run python docs/draw_steps.py"
+    assert sorted(path.name for path in (DOCS / folder).iterdir()) == names
+    for file in names:
+        drawn = (tmp_path / file).read_text("utf-8")
+        committed = (DOCS / folder / file).read_text("utf-8")
+        assert drawn == committed, f"docs/{folder}/{file} is stale: run python docs/{name}"
         picture = ElementTree.fromstring(drawn)
         assert picture.get("role") == "img"
         for part in ("title", "desc"):
@@ -203,6 +231,32 @@ def test_the_names_of_other_libraries_lead_to_the_knobs_of_the_table() -> None:
         assert knobs, f"{knob} is no knob"
         for other in re.findall(r"`([a-z_]+)`", others):
             assert own_name(other) in knobs, f"{other} leads to {own_name(other)}"
+
+
+def test_what_does_not_go_with_td7_ends_with_the_message_of_the_table(tmp_path: Path) -> None:
+    rows = re.findall(r"^\| `(--\S+)(?: (\S+))?` \| (agent td7 .+) \|$", TD7.read_text(), re.M)
+    assert len(rows) == 5
+    for option, value, message in rows:
+        knob = option[2:].replace("-", "_")
+        knobs = {knob: int(value) if value.isdigit() else value or True}
+        with pytest.raises(t3d.BadInput) as error:
+            t3d.train("Pendulum-v1", agent="td7", run=tmp_path / "run", quiet=True, **knobs)  # type: ignore[arg-type]
+        assert str(error.value) == message
+
+
+def test_the_presets_of_td7_have_the_knobs_of_the_table() -> None:
+    text = TD7.read_text("utf-8")
+    rows = re.findall(r"^\| `--([\w-]+)` .*\| (.+) \| (.+) \| (.+) \|$", text, re.M)
+    of_table = {row[0]: row[1:] for row in rows}
+    for column, preset in enumerate(("default", "td7", "td7-slim")):
+        config = dataclasses.replace(Config(), **PRESETS[preset].knobs)
+        knobs = ("agent", "hidden", "embedding", "random_steps")
+        for name, knob in zip(("algorithm", "hidden", "embedding", "random-steps"), knobs):
+            value = getattr(config, knob)
+            shown = f"{value:,}" if isinstance(value, int) else str(value).strip("()")
+            assert of_table[name][column] == shown
+        given = {name.replace("_", "-") for name in PRESETS[preset].knobs} - {"agent"}
+        assert given <= of_table.keys()
 
 
 def test_the_table_of_defaults_is_true() -> None:
