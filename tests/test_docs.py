@@ -234,7 +234,7 @@ def test_the_names_of_other_libraries_lead_to_the_knobs_of_the_table() -> None:
 
 
 def test_what_does_not_go_with_td7_ends_with_the_message_of_the_table(tmp_path: Path) -> None:
-    rows = re.findall(r"^\| `(--\S+)(?: (\S+))?` \| (agent td7 .+) \|$", TD7.read_text(), re.M)
+    rows = re.findall(r"^\| `(--\S+)(?: (\S+))?` \| (td7 .+) \|$", TD7.read_text(), re.M)
     assert len(rows) == 5
     for option, value, message in rows:
         knob = option[2:].replace("-", "_")

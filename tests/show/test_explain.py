@@ -306,8 +306,10 @@ def test_a_target_that_moves_at_every_update_is_the_right_one(
             "explain random",
             "random has made no update yet: its first 1,000 steps are random; train",
         ),
-        ("explain late", "policy_freq is 5000; explain takes up to 1000"),
+        ("explain late", "late has policy_freq 5000; explain takes up to 1000"),
         ("explain lap", "lap has sampling lap; explain shows TD3's own, uniform"),
+        ("explain td7", "td7 has the agent td7 with the body mlp; explain shows t3d with mlp"),
+        ("explain copied", "copied has target_every 9; explain shows targets that follow by tau"),
         ("explain elu", "activation elu and layer_norm none; explain shows networks with relu"),
         ("explain --rows 3", "explain has no option '--rows'"),
     ],
@@ -330,6 +332,7 @@ def test_bad_input_is_one_line(
         trained(tmp_path / "random", steps=20, random_steps=1000)
     others: dict[str, dict[str, Any]] = {"late": {"policy_freq": 5000}}
     others |= {"lap": {"sampling": "lap"}, "elu": {"activation": "elu"}}
+    others |= {"td7": {"agent": "td7"}, "copied": {"target_every": 9}}
     for name, knob in others.items():
         RunFolder(tmp_path / name).create(t3d.Config.from_dict(vars(config) | knob), {})
     assert_refused(words.split(), message, capsys)

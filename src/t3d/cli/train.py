@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from t3d.run.start import Start
     from t3d.run.watchers import Watcher
 
+_EXPLAINED = "one of its updates, step by step, in the browser"
 _VIDEO = Option("video", "record a video of an episode at the end", True)
 _MINUTES = Option(
     "minutes", "stop training after this many minutes, then save and score", None, "N", number
@@ -256,12 +257,13 @@ def _say_what_next(folder: "RunFolder", console: "Console") -> None:
     """Commands to try on a finished run."""
     from t3d.run.folder import RunFolder
     from t3d.show import terminal
+    from t3d.show.explain import unexplained
     from t3d.study.known import known_for
 
     t3d, config = say.t3d(), folder.config()
     last = " --agent last" if folder.scored_agent == "last" else ""
-    commands = {
-        f"{t3d} explain {folder}": "one of its updates, step by step, in the browser",
+    commands = {} if unexplained(config) else {f"{t3d} explain {folder}": _EXPLAINED}
+    commands |= {
         f"{t3d} eval {folder} --episodes 100{last}": "more episodes, for a more precise score",
         f"{t3d} resume {folder} --steps {2 * config.steps}": "train further",
     }
@@ -269,8 +271,10 @@ def _say_what_next(folder: "RunFolder", console: "Console") -> None:
         more = 2 * config.random_steps
         commands = {f"{t3d} resume {folder} --steps {more}": "train further, beyond random play"}
     with contextlib.suppress(T3DError):  # no known runs to compare with
-        count = len(known_for(config).returns)
-        commands[f"{t3d} check {folder}"] = f"is it normal? compared with {count} known runs"
+        known = known_for(config)
+        if known.config.agent == config.agent:
+            purpose = f"is it normal? compared with {len(known.returns)} known runs"
+            commands[f"{t3d} check {folder}"] = purpose
     if find_spec("tensorboard"):
         tensorboard = "tensorboard" if " -m " in t3d else f"{t3d.removesuffix('t3d')}tensorboard"
         logs = RunFolder(folder.path.parent)

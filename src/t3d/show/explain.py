@@ -107,20 +107,29 @@ def _reference(agent: Agent) -> T3D:
     return agent
 
 
+def unexplained(config: Config) -> str:
+    """What a run with this config has that explain does not show; empty if nothing."""
+    if config.policy_freq > _MAXIMUM_DELAY:
+        return f"policy_freq {config.policy_freq}; explain takes up to {_MAXIMUM_DELAY}"
+    if (config.agent, config.body) != ("t3d", "mlp"):
+        what = f"the agent {config.agent} with the body {config.body}"
+        return f"{what}; explain shows t3d with mlp"
+    if (config.activation, config.layer_norm) != ("relu", "none"):
+        what = f"the activation {config.activation} and layer_norm {config.layer_norm}"
+        return f"{what}; explain shows networks with relu and without LayerNorm"
+    if config.sampling != "uniform":
+        return f"sampling {config.sampling}; explain shows TD3's own, uniform"
+    if config.target_every:
+        return f"target_every {config.target_every}; explain shows targets that follow by tau"
+    return ""
+
+
 def _loaded(path: str | Path) -> tuple[T3D, ReplayBuffer, Json]:
     """The agent and the memory of a run's newest checkpoint."""
     folder = RunFolder.open(path)
     config = folder.config()
-    if config.policy_freq > _MAXIMUM_DELAY:
-        raise BadInput(f"policy_freq is {config.policy_freq}; explain takes up to {_MAXIMUM_DELAY}")
-    if (config.agent, config.body) != ("t3d", "mlp"):
-        what = f"{path} has the agent {config.agent} with the body {config.body}"
-        raise BadInput(f"{what}; explain shows t3d with mlp")
-    if (config.activation, config.layer_norm) != ("relu", "none"):
-        what = f"{path} has the activation {config.activation} and layer_norm {config.layer_norm}"
-        raise BadInput(f"{what}; explain shows networks with relu and without LayerNorm")
-    if config.sampling != "uniform":
-        raise BadInput(f"{path} has sampling {config.sampling}; explain shows TD3's own, uniform")
+    if problem := unexplained(config):
+        raise BadInput(f"{path} has {problem}")
     while True:
         newest = checkpoint.newest_valid(folder)
         if newest is None:
