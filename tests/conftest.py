@@ -3,23 +3,32 @@
 import os
 import shutil
 import signal
+import tempfile
 from pathlib import Path
 
 import pytest
 import torch
+
+from t3d.run import doctor
 
 pytest_plugins = ["helpers.browsing"]
 
 # Groups of tests that take long: they start first, so that none is left for the end.
 _LONG = ("ray", "tune", "sweep", "processors", "trackers", "pages")
 _MEMORY = Path("/dev/shm")  # files there are in memory
+_PLACE = "PYTEST_DEBUG_TEMPROOT"  # where pytest puts its temporary folders
 _ROOM = 4 * 2**30  # bytes; the files of all tests take a tenth of it
 
 
-def pytest_configure() -> None:
-    """Files of tests go to memory where there is room: a disk is waited for at every save."""
-    if _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _ROOM:
-        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
+def pytest_configure(config: pytest.Config) -> None:
+    """Files of tests go to memory where there is room: a disk is waited for at every save.
+
+    They are removed at the end. `pytest --basetemp=FOLDER` has them there, and keeps them.
+    """
+    has_room = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _ROOM
+    if has_room and os.access(_MEMORY, os.W_OK) and _PLACE not in os.environ:
+        place = os.environ[_PLACE] = tempfile.mkdtemp(prefix="t3d-tests-", dir=_MEMORY)
+        config.add_cleanup(lambda: shutil.rmtree(place, ignore_errors=True))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -59,6 +68,12 @@ def _compiled_once(request: pytest.FixtureRequest) -> None:
 def _ctrl_c_is_heard() -> None:
     """A shell without job control has what it starts in the background ignore Ctrl-C."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _short_glance() -> None:
+    """Each command that trains plays half a second at random first. Here, less shows the same."""
+    doctor._GLANCE_SECONDS = 0.05
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -25,11 +25,11 @@ from t3d.run.loop import Run
     "knobs",
     [
         {},
-        {"num_envs": 3, "env_backend": "processes"},
+        {"num_envs": 2, "env_backend": "processes"},
         pytest.param({"num_envs": 2, "env_backend": "envpool"}, marks=needs_envpool),
         {"train_after": "episode"},
         {"overlap": True},
-        {"overlap": True, "num_envs": 3, "env_backend": "processes"},
+        {"overlap": True, "num_envs": 2, "env_backend": "processes"},
         {"engine": "reference"},
         {
             **{"env_kwargs": {"reset_noise_scale": 0.1}, "eval_env_kwargs": {"frame_skip": 2}},
