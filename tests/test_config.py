@@ -9,10 +9,11 @@ import pytest
 
 from t3d import Config, T3DError
 from t3d.base.knobs import range_in_words
+from t3d.base.other_names import OTHER_NAMES, OTHER_WAYS
 from t3d.cli.knobs import read_knobs
 from t3d.cli.main import main
 from t3d.cli.options import whole_number
-from t3d.config import OTHER_NAMES, OTHER_WAYS, SCOPES, Span, knob_types, knobs_of, search_ranges
+from t3d.config import SCOPES, Span, knob_types, knobs_of, search_ranges
 from t3d.presets import PRESETS, Preset, read, resolve, to_toml
 
 

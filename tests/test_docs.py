@@ -14,7 +14,8 @@ import pytest
 
 import t3d
 from helpers.runs import TINY
-from t3d.config import Config, knob_types, own_name
+from t3d.base.other_names import own_name
+from t3d.config import Config, knob_types
 from t3d.play.envs import EnvMaker
 from t3d.presets import PRESETS
 from t3d.run.loop import Run

@@ -1,9 +1,11 @@
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import t3d
+from helpers.runs import TINY
 
 
 def test_the_public_names_are_these() -> None:
@@ -120,3 +122,12 @@ def test_the_learner_loads_no_optional_part() -> None:
 def test_training_loads_nothing_of_other_commands() -> None:
     others = {"optuna", "ray", "mlflow", "trackio", "wandb"}
     assert not others & loaded_by("import t3d; t3d.train; t3d.load")
+
+
+def test_training_on_the_fast_engine_and_loading_load_no_more_of_pytorch_than_needed(
+    tmp_path: Path,
+) -> None:
+    knobs = {**TINY, "engine": "fused", "quiet": True, "run": str(tmp_path / "run")}
+    loaded = loaded_by(f"import t3d\nt3d.train(**{knobs})")
+    assert "torch" in loaded
+    assert not {"torch._dynamo", "sympy"} & loaded

@@ -14,6 +14,7 @@ from t3d.base.arguments import Arguments, calls
 from t3d.base.errors import BadInput
 from t3d.base.knobs import Span as Span
 from t3d.base.knobs import checked, flag, knob
+from t3d.base.other_names import OTHER_WAYS, own_name
 from t3d.base.text import did_you_mean
 
 # What a knob changes: the headings of the help, and how plots and searches choose knobs.
@@ -25,113 +26,6 @@ SCOPES = {
     "learning": "learning",
     "records": "evaluating and saving",
     "machine": "machine and speed",
-}
-
-# What the author's code, Stable-Baselines3, CleanRL, RLlib and others call a knob, for suggestions.
-OTHER_NAMES = {
-    "action_noise": "exploration_noise",
-    "activation_fn": "activation",
-    "actor_hiddens": "actor_hidden",
-    "actor_lr": "actor_learning_rate",
-    "algo": "agent",
-    "algorithm": "agent",
-    "buffer": "capacity",
-    "buffer_capacity": "capacity",
-    "buffer_size": "capacity",
-    "critic_hiddens": "critic_hidden",
-    "critic_lr": "critic_learning_rate",
-    "cuda": "device",
-    "env_id": "env",
-    "env_wrapper": "wrap",
-    "eval_freq": "eval_every",
-    "evaluation_duration": "eval_episodes",
-    "evaluation_interval": "eval_every",
-    "expl_noise": "exploration_noise",
-    "exploration_config": "exploration_noise",
-    "gamma": "discount",
-    "grad_clip": "gradient_clip",
-    "gradient_steps": "updates_per_step",
-    "hidden_sizes": "hidden",
-    "info_keywords": "log_info",
-    "learning_starts": "random_steps",
-    "log_interval": "log_every",
-    "lr": "learning_rate",
-    "lr_schedule": "learning_rate_schedule",
-    "max_grad_norm": "gradient_clip",
-    "max_size": "capacity",
-    "max_steps": "steps",
-    "max_timesteps": "steps",
-    "memory_size": "capacity",
-    "minibatch_size": "batch_size",
-    "n_envs": "num_envs",
-    "n_eval_episodes": "eval_episodes",
-    "n_steps": "n_step",
-    "n_timesteps": "steps",
-    "net_arch": "hidden",
-    "network": "body",
-    "noise": "exploration_noise",
-    "norm_obs": "normalize_observations",
-    "norm_reward": "reward_scale",
-    "num_env_runners": "collectors",
-    "num_envs_per_env_runner": "num_envs",
-    "num_gpus": "device",
-    "num_envs_per_worker": "num_envs",
-    "num_steps_sampled_before_learning_starts": "random_steps",
-    "num_workers": "collectors",
-    "pi_lr": "actor_learning_rate",
-    "policy_delay": "policy_freq",
-    "policy_frequency": "policy_freq",
-    "policy_kwargs": "hidden",
-    "polyak": "tau",
-    "q_lr": "critic_learning_rate",
-    "random_timesteps": "random_steps",
-    "replay_buffer_capacity": "capacity",
-    "replay_buffer_config": "capacity",
-    "replay_buffer_size": "capacity",
-    "replay_size": "capacity",
-    "save_freq": "checkpoint_every",
-    "start_steps": "random_steps",
-    "start_timesteps": "random_steps",
-    "stddev": "exploration_noise",
-    "target_noise": "policy_noise",
-    "target_noise_clip": "noise_clip",
-    "target_policy_noise": "policy_noise",
-    "timesteps": "steps",
-    "total_steps": "steps",
-    "total_timesteps": "steps",
-    "train_batch_size": "batch_size",
-    "train_batch_size_per_learner": "batch_size",
-    "train_freq": "updates_per_step",
-    "training_intensity": "updates_per_step",
-    "twin_q": "twins",
-    "update_per_step": "updates_per_step",
-    "utd": "updates_per_step",
-    "warmup_steps": "random_steps",
-    "wrapper_class": "wrap",
-}
-_WATCHERS = "callbacks are watchers: t3d train --watcher module:Class, in Python watchers=[...]"
-_WANDB = "t3d train --track wandb logs to it, in Python track=['wandb']"
-_SHOWN = "progress is always shown; > /dev/null hides it, in Python quiet=True"
-_FOLDER = "t3d train --run PATH is the folder to write, in Python run=PATH"
-_LOADED = "t3d train --from RUN starts from an agent, in Python from_run=RUN; t3d resume goes on"
-# What they call something that is no knob, and how to get it here.
-OTHER_WAYS = {
-    "callback": _WATCHERS,
-    "callbacks": _WATCHERS,
-    "callbacks_class": _WATCHERS,
-    "exp_name": _FOLDER,
-    "load": _LOADED,
-    "load_model": _LOADED,
-    "log_dir": f"{_FOLDER}; TensorBoard's files are always in it",
-    "policy": "the algorithm is TD3; --hidden sets its networks, --body or --agent replaces them",
-    "progress_bar": _SHOWN,
-    "quiet": _SHOWN,
-    "reset_num_timesteps": "t3d resume RUN --steps N continues a run, in Python t3d.resume",
-    "save_model": "agents are always saved, in the folder of the run",
-    "tensorboard_log": f"{_FOLDER}; TensorBoard's files are always in it",
-    "verbose": _SHOWN,
-    "wandb": _WANDB,
-    "wandb_project_name": _WANDB,
 }
 
 
@@ -721,8 +615,3 @@ def unknown_knob(name: str) -> BadInput:
     way = OTHER_WAYS.get(name.lower())
     advice = f"; {way}" if way else did_you_mean(own_name(name), knob_types)
     return BadInput(f"unknown knob {name!r}{advice}")
-
-
-def own_name(name: str) -> str:
-    """A knob's name here, if other libraries call it that; else the name itself."""
-    return OTHER_NAMES.get(name.lower(), name)

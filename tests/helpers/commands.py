@@ -23,10 +23,10 @@ def wait_for_step(run: Path, step: int, trainer: "subprocess.Popen[str]") -> Non
     folder = RunFolder(run)
     while not folder.metrics_path.exists():
         assert trainer.poll() is None, trainer.communicate()
-        time.sleep(0.01)
+        time.sleep(0.03)
     while not any(record.step >= step for record in folder.records(Training)):
         assert trainer.poll() is None, trainer.communicate()
-        time.sleep(0.01)
+        time.sleep(0.03)  # the trainer needs the core more
 
 
 def assert_refused(words: Sequence[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

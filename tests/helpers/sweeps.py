@@ -8,6 +8,7 @@ from helpers.runs import TINY
 
 ENVS = ["Pendulum-v1", "InvertedPendulum-v5"]
 KNOBS: dict[str, Any] = TINY | {"hidden": [8, 8], "steps": 1500, "checkpoint_every": 100}
+KNOBS |= {"eval_every": 60, "log_every": 20}
 
 
 def toml(path: Path, text: str = "", **values: Any) -> str:

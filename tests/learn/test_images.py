@@ -8,7 +8,7 @@ import pytest
 import t3d
 from helpers import seeing_envs
 from helpers.memories import frames
-from helpers.runs import TINY, same_bits
+from helpers.runs import TINY, resumed, same_bits, trained
 from t3d import T3DError
 
 
@@ -43,10 +43,9 @@ SEEN = [
 def test_a_resumed_run_ends_where_an_uninterrupted_one_ends(
     tmp_path: Path, env: Any, knobs: dict[str, Any]
 ) -> None:
-    all_knobs = TINY | {"preset": "default", "features": 6, "quiet": True} | knobs
-    t3d.train(env, run=tmp_path / "uninterrupted", **(all_knobs | {"steps": 70}))
-    t3d.train(env, run=tmp_path / "parts", **(all_knobs | {"steps": 30}))
-    t3d.resume(tmp_path / "parts", steps=70, quiet=True)
+    trained(tmp_path / "uninterrupted", env, **({"features": 6, "steps": 70} | knobs))
+    trained(tmp_path / "parts", env, **({"features": 6, "steps": 30} | knobs))
+    resumed(tmp_path / "parts", steps=70)
     assert same_bits(tmp_path / "uninterrupted", tmp_path / "parts")
 
 
@@ -54,9 +53,9 @@ def test_a_resumed_run_ends_where_an_uninterrupted_one_ends(
 def test_in_processes_of_their_own_environments_look_the_same(
     tmp_path: Path, env: Any, knobs: dict[str, Any]
 ) -> None:
-    all_knobs = TINY | {"num_envs": 2, "features": 6, "quiet": True} | knobs
-    t3d.train(env, run=tmp_path / "here", **all_knobs)
-    t3d.train(env, run=tmp_path / "there", env_backend="processes", **all_knobs)
+    all_knobs: dict[str, Any] = {"num_envs": 2, "features": 6} | knobs
+    trained(tmp_path / "here", env, **all_knobs)
+    trained(tmp_path / "there", env, env_backend="processes", **all_knobs)
     assert same_bits(tmp_path / "here", tmp_path / "there")
 
 

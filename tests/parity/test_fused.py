@@ -47,8 +47,9 @@ def wide(*hidden: int, rows: int = 256, **sizes: Any) -> Case:
 
 
 @pytest.mark.parametrize("case", ALL_CASES.values(), ids=ALL_CASES)
-def test_float64_agrees_over_500_updates(case: Case) -> None:
-    train_both(case, torch.float64, FLOAT64, updates=500)
+def test_float64_agrees_over_200_updates(case: Case) -> None:
+    """Beyond the end of every schedule, and long enough for what adds up."""
+    train_both(case, torch.float64, FLOAT64, updates=200)
 
 
 @pytest.mark.parametrize("case", ALL_CASES.values(), ids=ALL_CASES)

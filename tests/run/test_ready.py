@@ -4,7 +4,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import pytest
 
 import t3d
@@ -140,26 +139,7 @@ def test_a_save_that_fails_names_the_watcher(tmp_path: Path) -> None:
         train(tmp_path / "run", t3d.SaveAgents(), steps=40)
 
 
-class Hill(gym.Env[Any, Any]):
-    """A number that falls by `slope` at each step: the observation shows which slope it had."""
-
-    observation_space = gym.spaces.Box(-100, 100, (2,))
-    action_space = gym.spaces.Box(-1, 1, (1,))
-
-    def __init__(self) -> None:
-        self.slope = 1.0
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        self.height = float(self.np_random.uniform(5, 6))
-        return [self.height, self.slope], {}
-
-    def step(self, action: Any) -> Any:
-        self.height -= self.slope * (1.5 + float(action[0]))
-        return [self.height, self.slope], -abs(self.height), self.height < 0, False, {}
-
-
-HILL = f"{HERE}:Hill"
+HILL = "helpers.hills:Hill"
 STAGES = [[0, 0.5], [25, 1.5]]
 
 

@@ -25,11 +25,11 @@ from t3d.run.loop import Run
     "knobs",
     [
         {},
-        {"num_envs": 3, "env_backend": "processes"},
+        {"num_envs": 2, "env_backend": "processes"},
         pytest.param({"num_envs": 2, "env_backend": "envpool"}, marks=needs_envpool),
         {"train_after": "episode"},
         {"overlap": True},
-        {"overlap": True, "num_envs": 3, "env_backend": "processes"},
+        {"overlap": True, "num_envs": 2, "env_backend": "processes"},
         {"engine": "reference"},
         {"agent": "td7", "target_every": 7, "embedding": 9},
         {"agent": "td7", "target_every": 3, "num_envs": 2, "capacity": 31, "overlap": True},

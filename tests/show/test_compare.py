@@ -11,7 +11,7 @@ from rich.console import Console
 
 import t3d
 from helpers.groups import group
-from helpers.runs import TINY, read_json
+from helpers.runs import read_json, trained
 from t3d.base.extras import how_to_install
 from t3d.show import compare as comparison
 from t3d.study.compare import compare
@@ -24,8 +24,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for env in ("Pendulum-v1", "MountainCarContinuous-v0"):
         for seed in (0, 1):
             for tau in (0.01, 0.5):
-                name, knobs = f"{env}-{seed}-{tau}", TINY | {"seed": seed, "tau": tau}
-                t3d.train(env, run=folder / name, preset="default", quiet=True, **knobs)
+                trained(folder / f"{env}-{seed}-{tau}", env, seed=seed, tau=tau)
     return folder
 
 
@@ -95,3 +94,13 @@ def test_one_run_each_gives_no_intervals(tmp_path: Path) -> None:
     (row,) = (line for line in text.splitlines() if line.startswith("two  "))
     assert row.split() == ["two", "1", "9.000", "9.000", "9.000", "1.00"]
     assert "note: one seed per environment cannot tell a better setting from luck; train" in text
+
+
+def test_groups_that_do_not_overlap_have_no_interval_that_looks_certain(tmp_path: Path) -> None:
+    one = group(tmp_path / "one", [1.0, 2.0, 3.0])
+    two = group(tmp_path / "two", [91.0, 92.0, 93.0])
+    (line,) = [x for x in printed(compare([one, two])).splitlines() if x.startswith("two  ")]
+    assert line.endswith("]  1.00")
+    three = group(tmp_path / "three", [2.5, 92.0, 93.0])
+    (line,) = [x for x in printed(compare([one, three])).splitlines() if x.startswith("three  ")]
+    assert re.search(r"  0\.89 \[0\.\d\d, 1\.00\]$", line)

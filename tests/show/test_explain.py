@@ -20,6 +20,9 @@ from t3d.run.folder import RunFolder
 from t3d.show import explain
 from t3d.show.html import numbers
 
+# One browser, and runs that are trained once: in one process.
+pytestmark = pytest.mark.xdist_group("pages")
+
 STEPS = range(1, 16)
 
 

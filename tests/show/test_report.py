@@ -19,6 +19,9 @@ from t3d.run.folder import RunFolder
 from t3d.run.lock import Lock
 from t3d.show.report import report_data, version
 
+# One browser, and runs that are trained once: in one process.
+pytestmark = pytest.mark.xdist_group("pages")
+
 HOSTILE = '<img src=x onerror="alert(1)"></script><b>"&amp;\''
 
 

@@ -1,3 +1,4 @@
+import shutil
 from pathlib import Path
 
 import pytest
@@ -87,3 +88,13 @@ def test_what_is_left_out_cut_short_or_mixed_is_noted(tmp_path: Path) -> None:
     assert "two mixes settings on Pendulum-v1: tau" in notes
     (cut,) = [note for note in notes if "up to step 100" in note]
     assert cut.endswith(f"the shortest is {tmp_path / 'two' / 'short'}")
+
+
+def test_a_copy_of_a_run_in_another_group_is_noted(tmp_path: Path) -> None:
+    copied = "one and two have the same numbers of a seed: a run and its copy?"
+    one = group(tmp_path / "one", [1.0, 2.0])
+    two = str(shutil.copytree(one, tmp_path / "two"))
+    assert copied in compare([one, two])["notes"]
+    shutil.rmtree(two)
+    group(tmp_path / "two", [1.5, 2.5])
+    assert copied not in compare([one, two])["notes"]

@@ -190,6 +190,7 @@ def test_a_run_that_is_stopped_as_it_starts_leaves_no_incomplete_folder(tmp_path
         process.stdin.flush()
         while not any((tmp_path / "out").iterdir()):  # its folder, or what will be it
             assert process.poll() is None
+            time.sleep(0.001)
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=300) == STOPPED
     assert list((tmp_path / "out").iterdir()) == [run.path]

@@ -27,6 +27,9 @@ from t3d.study.plan import Plan, choose
 from t3d.study.storage import open_study
 from t3d.study.tune import Result, _next_trial, importances, results, search
 
+# The searches that several tests read are made once, so in one process.
+pytestmark = pytest.mark.xdist_group("tune")
+
 SEARCH = ["--search", "learning_rate", "tau", "exploration_noise"]
 # A value outside of every range to search, with which trial 0 starts all the same.
 BAD = 'why = "bad on purpose"\n[knobs]\ntau = 0.9\n'
@@ -103,28 +106,36 @@ def test_best_toml_trains_the_best_trial_again_bit_for_bit(
     assert api.config.tau == best.params["tau"]
 
 
+LONGER = ["tune", "Pendulum-v1", *TINY_FLAGS, *SEARCH, "--steps", "1500", "--trials", "3"]
+LONGER += ["--eval-every", "500", "--checkpoint-every", "100", "--out"]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A search that nothing interrupted."""
+    out = tmp_path_factory.mktemp("uninterrupted") / "out"
+    assert main([*LONGER, str(out)]) == 0
+    return out
+
+
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGKILL, -9), (signal.SIGTERM, 143)])
 def test_a_study_that_is_stopped_resumes_to_the_same_end(
-    tmp_path: Path, sent: signal.Signals, code: int
+    tmp_path: Path, sent: signal.Signals, code: int, uninterrupted: Path
 ) -> None:
-    words = ["tune", "Pendulum-v1", *TINY_FLAGS, *SEARCH, "--steps", "1500", "--trials", "3"]
-    words += ["--eval-every", "500", "--checkpoint-every", "100", "--out"]
     stopped = tmp_path / "stopped"
-    tuner = t3d_process(*words, str(stopped), cwd=tmp_path)
+    tuner = t3d_process(*LONGER, str(stopped), cwd=tmp_path)
     wait_for_step(stopped / "trial-0001", 300, tuner)
     tuner.send_signal(sent)
     out, _ = tuner.communicate(timeout=300)
     assert tuner.returncode == code
     if sent == signal.SIGTERM:
-        assert f"Resume with: t3d {' '.join(words)} {stopped}" in out
+        assert f"Resume with: t3d {' '.join(LONGER)} {stopped}" in out
     assert [trial.state.name for trial in trials(stopped)] == ["COMPLETE", "RUNNING"]
     reached = RunFolder(stopped / "trial-0001").newest_checkpoint()
     assert reached is not None
     assert reached.name < "step-000000001500"
 
-    assert main([*words, str(stopped)]) == 0
-    uninterrupted = tmp_path / "uninterrupted"
-    assert main([*words, str(uninterrupted)]) == 0
+    assert main([*LONGER, str(stopped)]) == 0
     for mine, theirs in zip(trials(stopped), trials(uninterrupted), strict=True):
         assert (mine.state, mine.value, mine.params) == (theirs.state, theirs.value, theirs.params)
         assert mine.intermediate_values == theirs.intermediate_values

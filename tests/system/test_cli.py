@@ -383,8 +383,7 @@ def test_a_reader_that_leaves_does_not_end_the_run(tmp_path: Path) -> None:
     ("sent", "code", "more"),
     [
         (signal.SIGINT, 130, []),
-        (signal.SIGTERM, 143, []),
-        (signal.SIGINT, 130, ["--num-envs", "2", "--env-backend", "processes"]),
+        (signal.SIGTERM, 143, ["--num-envs", "2", "--env-backend", "processes"]),
         pytest.param(
             *(signal.SIGINT, 130, ["--collectors", "2", "--staleness", "0"]),
             marks=[

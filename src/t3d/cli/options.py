@@ -9,9 +9,10 @@ from typing import Any, Literal, NoReturn
 
 from t3d.base.errors import BadInput
 from t3d.base.knobs import typed_value
+from t3d.base.other_names import OTHER_WAYS, own_name
 from t3d.base.text import did_you_mean
 from t3d.cli.help import page
-from t3d.config import OTHER_WAYS, knob_types, own_name
+from t3d.config import knob_types
 
 
 class UsageError(BadInput):

@@ -147,10 +147,11 @@ class Bounded(nn.Module):
 
     def __init__(self, low: ArrayLike, high: ArrayLike, dtype: torch.dtype) -> None:
         super().__init__()
-        lowest, highest = (torch.tensor(np.asarray(bound, np.float64)) for bound in (low, high))
+        lowest, highest = (np.asarray(bound, np.float64) for bound in (low, high))
+        # Summed by NumPy: in a skeleton, PyTorch's sum would load its compiler, for a second.
         # Not part of the weights: the agent saves its range once, not once per network.
-        self.register_buffer("middle", ((highest + lowest) / 2).to(dtype), persistent=False)
-        self.register_buffer("max_action", ((highest - lowest) / 2).to(dtype), persistent=False)
+        for name, values in (("middle", highest + lowest), ("max_action", highest - lowest)):
+            self.register_buffer(name, torch.tensor(values / 2).to(dtype), persistent=False)
 
     def scaled(self, action: Tensor) -> Tensor:
         """Actions in the environment's units, as -1 to 1."""

@@ -44,8 +44,15 @@ def adam_state(network: nn.Module, counter_device: torch.device | str) -> dict[T
     return {
         parameter: {
             "step": torch.zeros((), device=counter_device),
-            "exp_avg": torch.zeros_like(parameter),
-            "exp_avg_sq": torch.zeros_like(parameter),
+            "exp_avg": _zeros_like(parameter),
+            "exp_avg_sq": _zeros_like(parameter),
         }
         for parameter in network.parameters()
     }
+
+
+def _zeros_like(parameter: Tensor) -> Tensor:
+    # Of a skeleton's, PyTorch would load its symbolic shapes, and SymPy for them: half a second.
+    if parameter.is_meta:
+        return torch.empty(parameter.shape, dtype=parameter.dtype, device="meta")
+    return torch.zeros_like(parameter)

@@ -36,6 +36,7 @@ _SLOW = 0.002  # seconds that a step must take for a process of its own to pay
 _IMAGE_BATCH = 64  # a batch size that learned well from images on a CPU
 _IMAGE_SIDE = 64  # pixels; larger images are slow on a CPU
 _MAX_STEPS = 20_000  # of random play
+_GLANCE_SECONDS = 0.5  # of random play before a run
 
 
 @dataclass
@@ -99,10 +100,11 @@ def examine(maker: EnvMaker, seconds: float = 5.0) -> Diagnosis:
     return diagnosis
 
 
-def glance(maker: EnvMaker, seconds: float = 0.5) -> list[str]:
+def glance(maker: EnvMaker, seconds: float | None = None) -> list[str]:
     """The quick part: advice from a moment of random play, in an environment of its own."""
     diagnosis, config = Diagnosis(), maker.config
     once = replace(maker, config=replace(config, env_restarts=0, rate=0.0))
+    seconds = _GLANCE_SECONDS if seconds is None else seconds
     # An error here is an error in training too, which reports it and saves.
     with suppress(T3DError), closing(separate_env(once)) as env:
         played = play(env, config, seconds, None)

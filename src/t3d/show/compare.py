@@ -57,15 +57,18 @@ def _rows(comparison: Json) -> list[list[str]]:
     for label, group in comparison["groups"].items():
         beats = comparison["improvement"].get(label)
         runs = max(len(seeds) for seeds in group["scores"].values())
-        of_both = max(runs, baseline)
         fields = [_interval(group[name], digits, runs) for name in ESTIMATES]
-        better = _interval(beats, 2, of_both) if beats else "baseline"
+        better = "baseline"
+        if beats:
+            # Resamples of groups that do not overlap are all alike: that is no certainty.
+            of_both = max(runs, baseline) if beats["low"] < beats["high"] else 1
+            better = _interval(beats, 2, of_both)
         rows.append([label, f"{_count(group)}", *fields, better])
     return rows
 
 
 def _interval(estimate: Json, digits: int, runs: int) -> str:
-    """A value and its interval. One run per environment gives none."""
+    """A value and its interval. One run gives none."""
     value, low, high = (f"{estimate[k]:,.{digits}f}" for k in ("value", "low", "high"))
     return f"{value} [{low}, {high}]" if runs > 1 else value
 

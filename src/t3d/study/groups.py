@@ -1,5 +1,6 @@
 """Groups of runs to compare: which runs belong together, and where they can be compared."""
 
+import itertools
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -145,6 +146,15 @@ def cautions(groups: dict[str, Group], envs: Sequence[str]) -> list[str]:
         notes.append(f"{few}: with fewer than {_FEW}, the intervals are too narrow")
     if len(envs) > 1 and len(counts) > 1:
         notes.append("seeds differ in number: in the IQM and the profile, each run counts the same")
+    for one, other in itertools.combinations(groups, 2):
+        if any(_has_a_copy(groups[one][env], groups[other][env]) for env in envs):
+            notes.append(f"{one} and {other} have the same numbers of a seed: a run and its copy?")
     if len(groups) > 2:
         notes.append(f"{len(groups) - 1} comparisons: p-values are not corrected for their number")
     return notes
+
+
+def _has_a_copy(one: Sequence[Evaluations], other: Sequence[Evaluations]) -> bool:
+    """Whether a run of one group has the seed, the setting and the returns of one of the other."""
+    numbers = [[(run.seed, run.setting, run.points) for run in runs] for runs in (one, other)]
+    return any(each in numbers[1] for each in numbers[0])

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from t3d.base.errors import BadInput
+from t3d.base.other_names import own_name
 from t3d.base.text import did_you_mean
-from t3d.config import Config, Span, knob_types, knobs_of, own_name, search_ranges
+from t3d.config import Config, Span, knob_types, knobs_of, search_ranges
 from t3d.run.folder import RunFolder
 from t3d.run.records import Json
 
