@@ -31,6 +31,7 @@ from t3d.base.knobs import flag
         ("[1, 2]", [1, 2]),
         ('{"a": {"b": [null]}}', {"a": {"b": [None]}}),
         ("{a = 1, b = 'x'}", {"a": 1, "b": "x"}),
+        ('"[1, 2"', "[1, 2"),
     ],
 )
 def test_a_word_is_the_value_that_it_looks_like(text: str, value: Any) -> None:
@@ -64,6 +65,12 @@ def test_arrays_become_lists_and_the_config_keeps_a_copy() -> None:
     [
         (["Pendulum-v1"], "env_kwargs has 'Pendulum-v1'; expected NAME=VALUE, such as gravity=5"),
         (["a-b=1"], "env_kwargs has 'a-b=1'; expected NAME=VALUE"),
+        (["f=[1, 2"], "env_kwargs: f is '[1, 2'; expected JSON or TOML, because of how it begins"),
+        (
+            ["f={a:1}"],
+            """env_kwargs: f is '{a:1}'; expected JSON or TOML, because of how it begins;"""
+            """ as a text: '"{a:1}"'""",
+        ),
         (5, "env_kwargs is 5; expected NAME=VALUE words, in Python a dict"),
         ({1: 2}, "env_kwargs has 1; expected the name of an argument"),
         ({"f": len}, "env_kwargs: f is <built-in function len>; expected finite numbers, texts"),

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -53,3 +55,18 @@ def test_an_environment_that_cannot_be_sent_to_a_process_is_refused() -> None:
     maker = EnvMaker(lambda: Calm(), Config(env_backend="processes"))
     with pytest.raises(BadInput, match="cannot be sent to a process of its own: "):
         Workers(maker, [0])
+
+
+def test_a_script_without_a_main_is_told_to_have_one(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from t3d import Config\n"
+        "from t3d.play.envs import EnvMaker\n"
+        "from t3d.play.workers import Workers\n"
+        "Workers(EnvMaker('Pendulum-v1', Config(env_backend='processes')), [0])\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert "BadInput: a process of an environment imports this script, which" in done.stderr
+    assert 'put the training of the script below: if __name__ == "__main__":' in done.stderr
+    assert "bootstrapping phase" not in done.stderr

@@ -115,6 +115,24 @@ def test_a_schedule_sets_the_learning_rate_and_resumes_to_the_same_bits(
     assert not same_bits(tmp_path / "whole", constant)
 
 
+class Halves(Watcher):
+    """Another watcher that sets the learning rate."""
+
+    def on_start(self, run: Run) -> None:
+        self.run = run
+
+    def on_step(self, step: int) -> None:
+        if step == 33:
+            self.run.agent.change(learning_rate=5e-3)
+
+
+def test_a_schedule_and_another_watcher_of_the_rate_resume_to_the_same_bits(tmp_path: Path) -> None:
+    stairs = [[30, 1e-2], [40, 1e-3]]
+    for path, stops in (("whole", []), ("run", [StopAt(35)]), ("run", [])):
+        train(tmp_path / path, t3d.LearningRateSchedule(stairs), Halves(), *stops)
+    assert same_bits(tmp_path / "whole", tmp_path / "run")
+
+
 def test_a_rate_that_was_changed_stays_after_a_resume_without_the_watcher(tmp_path: Path) -> None:
     schedule = t3d.LearningRateSchedule(lambda step: 1e-2)
     train(tmp_path / "whole", schedule)
@@ -215,7 +233,8 @@ def test_a_curriculum_that_cannot_be_is_refused_before_anything_is_written(
 BAD: dict[str, tuple[Any, str]] = {
     "goal": (lambda: t3d.StopAtReturn("high"), "goal is 'high'; expected a number"),  # type: ignore[arg-type]
     "nan": (lambda: t3d.StopAtReturn(math.nan), "goal is nan; expected a number"),
-    "patience": (lambda: t3d.StopWithoutImprovement(0), "evaluations is 0; expected a number, at"),
+    "patience": (lambda: t3d.StopWithoutImprovement(0), "evaluations is 0; expected a whole numb"),
+    "a part of one": (lambda: t3d.StopWithoutImprovement(1.5), "evaluations is 1.5; expected a wh"),  # type: ignore[arg-type]
     "minutes": (lambda: t3d.StopAfter(-1), "minutes is -1; expected a number, at least 0"),
     "stairs": (lambda: t3d.LearningRateSchedule([1, 2]), r"rate is \[1, 2\]; expected a func"),  # type: ignore[list-item]
     "rate": (lambda: t3d.LearningRateSchedule([[0, -1]]), "a rate is -1; expected a number"),
@@ -284,7 +303,7 @@ def test_so_does_one_without_state_unless_it_changes_nothing(tmp_path: Path) -> 
 
 
 def test_a_checkpoint_of_an_earlier_version_knows_the_watchers_with_state(tmp_path: Path) -> None:
-    train(tmp_path / "run", Counts(), t3d.LearningRateSchedule([[0, 1e-3]]), StopAt(25))
+    train(tmp_path / "run", Counts(), Rates(), StopAt(25))
     newest = RunFolder(tmp_path / "run").newest_checkpoint()
     assert newest is not None
     values = json.loads((newest / "manifest.json").read_text())

@@ -247,7 +247,7 @@ def test_sizes_are_those_of_the_source_unless_they_are_typed(tmp_path: Path) -> 
             TwoActions,
             {},
             r"^actor.layers.4.weight is of shape \(1, 8\) in .*source, of shape \(2, 8\) here: "
-            "its actions have 1 numbers, those here 2; train without --from$",
+            "its actions have size 1, those here 2; train without --from$",
         ),
     ],
 )

@@ -323,6 +323,16 @@ def test_wandb_without_an_account_is_one_line_and_no_question(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_tracker_that_cannot_be_made_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses() -> t3d.Watcher:
+        raise ValueError("1 validation error\nmode: Input should be 'online' or 'offline'")
+
+    monkeypatch.setitem(WATCHERS, "wandb", Tracker(refuses, "wandb"))
+    expected = r"^wandb cannot be used: ValueError: 1 validation error mode: Input should be"
+    with pytest.raises(t3d.BadInput, match=expected):
+        tracking.chosen(["wandb"])
+
+
 def test_an_id_that_is_none_is_refused(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     (tmp_path / "tracking.json").write_text('{"id": "../../elsewhere"}')

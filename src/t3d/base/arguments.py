@@ -8,6 +8,7 @@ import inspect
 import json
 import math
 import re
+import shlex
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
@@ -15,13 +16,14 @@ from typing import Any, ParamSpec, TypeVar
 
 from t3d.base.errors import BadInput
 from t3d.base.imports import name_of
-from t3d.base.text import did_you_mean, shown
+from t3d.base.text import clean, did_you_mean, shown
 
 _LONGEST = 10_000  # characters of all arguments together, as JSON
 _UNEXPECTED = re.compile(r"unexpected keyword argument '(\w+)'")
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _MISSING = re.compile(r"missing \d+ required (?:positional|keyword-only) arguments?: (.*)")
+_NESTED = ("[", "{")  # how lists and dicts begin
 _PYTHON = {"True": True, "False": False, "None": None}
 
 
@@ -63,7 +65,15 @@ def _pairs(what: str, typed: Iterable[Any], example: str) -> dict[str, Any]:
         if name in pairs:
             raise BadInput(f"{what} has {name} twice; give it once")
         pairs[name] = _typed(text)
+        if pairs[name] == text and text.startswith(_NESTED):  # else a slip would be a text
+            read = "expected JSON or TOML, because of how it begins"
+            raise BadInput(f"{what}: {name} is {shown(text)}; {read}; as a text: {_quoted(text)}")
     return pairs
+
+
+def _quoted(text: str) -> str:
+    """A text as it is typed in a shell, if it would else be read as something else."""
+    return shlex.quote(json.dumps(clean(text, 100)))
 
 
 def _typed(text: str) -> Any:
@@ -102,6 +112,7 @@ def words(arguments: Mapping[str, Any]) -> list[str]:
     texts = {}
     for name, value in arguments.items():
         is_text = isinstance(value, str) and value and _typed(value) == value
+        is_text = is_text and not value.startswith(_NESTED)
         texts[name] = value if is_text else json.dumps(value)
     return [f"{name}={text}" for name, text in texts.items()]
 

@@ -77,6 +77,10 @@ class Workers:
         except OSError:
             raise
         except Exception as error:  # whatever an object raises that cannot be pickled
+            if getattr(multiprocessing.process.current_process(), "_inheriting", False):
+                what = "a process of an environment imports this script, which trains again"
+                advice = 'put the training of the script below: if __name__ == "__main__":'
+                raise BadInput(f"{what}; {advice}") from None
             name = self._maker.name
             what = f"environment {name!r} cannot be sent to a process of its own"
             why = "it is a lambda or a local function" if "<" in name else one_line(error)

@@ -13,6 +13,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from t3d.base.errors import BadInput
+from t3d.base.numbers import as_whole
 from t3d.base.text import percent, shown
 from t3d.play.envs import EnvMaker
 from t3d.play.vector import make_vector
@@ -65,7 +66,7 @@ class StopWithoutImprovement(Watcher):
     changes_run = False
 
     def __init__(self, evaluations: int, by: float = 0.0) -> None:
-        self.evaluations = int(_number("evaluations", evaluations, minimum=1))
+        self.evaluations = as_whole("evaluations", evaluations, 1)
         self.by = _number("by", by, minimum=0)
         self.best: float | None = None
         self.since = 0  # evaluations since then
@@ -80,7 +81,8 @@ class StopWithoutImprovement(Watcher):
         self.since += 1
         if self.since < self.evaluations:
             return None
-        return f"{self.since} evaluations without improvement on {self.best:,.1f}"
+        evaluations = "evaluation" if self.since == 1 else "evaluations"
+        return f"{self.since} {evaluations} without improvement on {self.best:,.1f}"
 
     def state_dict(self) -> Json:
         """The best mean, and how many evaluations ago it was."""
@@ -124,6 +126,7 @@ class LearningRateSchedule(Watcher):
             for _, value in rate:
                 _number("a rate", value, minimum=0)
         self.knob = knob
+        self._resumed: float | None = None
 
     def on_start(self, run: "Run") -> None:
         """Set the rate of the first step."""
@@ -132,7 +135,7 @@ class LearningRateSchedule(Watcher):
         if self.knob == "learning_rate" and all(getattr(config, own) for own in _RATES[1:]):
             others = f"{_RATES[1]} and {_RATES[2]} are used instead of it"
             raise BadInput(f"learning_rate would change nothing: {others}; set knob to one of them")
-        self.current = getattr(config, self.knob)
+        self.current, self._resumed = self._resumed or getattr(config, self.knob), None
         self.on_step(run.collector.steps)
 
     def on_step(self, step: int) -> None:
@@ -142,7 +145,15 @@ class LearningRateSchedule(Watcher):
             if not rate > 0:  # as a knob, 0 may mean another rate
                 raise BadInput(f"the rate of step {step:,} is {rate}; expected a number above 0")
             self.run.agent.change(**{self.knob: rate})
-            self.current = rate
+            self.current = float(rate)
+
+    def state_dict(self) -> Json:
+        """The rate that it has set. If another watcher has changed it since, that stays so."""
+        return {"rate": self.current}
+
+    def load_state_dict(self, state: Json) -> None:
+        """Set no rate again that is set."""
+        self._resumed = state["rate"]
 
 
 class Curriculum(Watcher):

@@ -182,7 +182,7 @@ class Source:
             what = f"its observations have {old.vector} numbers, those here {new.vector}"
             return f"{what}; from Python, t3d.Start(..., observation_map=[...]) says which is which"
         if self.agent.action_dim != agent.action_dim:
-            what = f"its actions have {self.agent.action_dim} numbers, those here"
+            what = f"its actions have size {self.agent.action_dim}, those here"
             return f"{what} {agent.action_dim}; train without --from"
         for knob in sorted(NETWORK_KNOBS):
             there, here = getattr(self.agent.config, knob), getattr(agent.config, knob)

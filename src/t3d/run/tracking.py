@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from t3d.base import files
-from t3d.base.errors import BadInput
+from t3d.base.errors import BadInput, T3DError
 from t3d.base.extras import how_to_install
+from t3d.base.text import blame
 from t3d.run.records import Evaluation, Json, Record
 from t3d.run.watchers import Watcher
 
@@ -196,8 +197,12 @@ def chosen(track: Iterable[str] = ()) -> tuple[list[Watcher], list[str]]:
 def _make(name: str) -> Watcher:
     try:
         return WATCHERS[name].make()
+    except T3DError:
+        raise
     except ImportError as error:
         raise BadInput(f"{name} is installed and cannot be imported: {error}") from error
+    except Exception as error:  # of what its environment variables say, such as WANDB_MODE=off
+        raise BadInput(f"{name} cannot be used: {blame(error)}") from error
 
 
 def _is_installed(name: str) -> bool:
