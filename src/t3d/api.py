@@ -254,7 +254,7 @@ def _finished(outcome: Outcome, maker: EnvMaker, console: Console, video: bool) 
         raise KeyboardInterrupt(f"saved; {how}")
     notice(progress.scoring(folder))
     played = maker.for_evaluation().source
-    finished = finish(folder, pictures(video, played, notice), played, outcome.watchers)
+    finished = finish(folder, pictures(video, played, notice), played, outcome.watchers, notice)
     progress.conclude(folder, finished, console)
     return load(folder.path, which=folder.scored_agent)
 

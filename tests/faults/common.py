@@ -19,7 +19,8 @@ class Row(NamedTuple):
     what: str
     full: int
     short: int
-    cases: Callable[[int, Path], Iterator[Case]]
+    cases: Callable[..., Iterator[Case]]  # takes their number, a folder and, of `parts`, the part
+    parts: int = 1  # into which a long row is divided, each with other cases
 
 
 def trained(path: Path, env: Any = "Pendulum-v1", **knobs: Any) -> Path:

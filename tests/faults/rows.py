@@ -61,9 +61,9 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
 KILLS_PER_RUN = 10
 
 
-def kills(count: int, folder: Path) -> Iterator[Case]:
+def kills(count: int, folder: Path, part: int = 0) -> Iterator[Case]:
     """R1."""
-    chance = random.Random(1)
+    chance = random.Random(1 + part)
     expected: dict[int, str] = {}
     per_run = min(KILLS_PER_RUN, count)
     for number in range(count // per_run):
@@ -703,7 +703,9 @@ def two_trainers(count: int, folder: Path) -> Iterator[Case]:
 
 
 ROWS = {
-    "R1": Row("SIGKILL at any moment, resume: the digest of an uninterrupted run", 200, 2, kills),
+    "R1": Row(
+        "SIGKILL at any moment, resume: the digest of an uninterrupted run", 200, 2, kills, 5
+    ),
     "R2": Row("death at every call to the system of a save", 120, 16, dying_saves),
     "R3": Row("no space left, at every call of a save and on a full disk", 60, 8, full_disks),
     "R4": Row("bits flipped, files cut, missing, too many", 1200, 60, damages),
@@ -720,6 +722,6 @@ ROWS = {
     "R15": Row("every signal that asks to end, at every moment", 48, 2, stop_signals),
     "R16": Row("outputs that cannot be written", 119, 2, unwritable),
     **rows_folders.ROWS,
-    "R19": Row("both engines on random configs: the same numbers", 200, 4, engine_configs),
+    "R19": Row("both engines on random configs: the same numbers", 200, 4, engine_configs, 20),
     "R20": Row("caches of compiled code, damaged or of others", 24, 1, damaged_caches),
 }

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import t3d
-from helpers import broken_envs, odd_envs
+from helpers import broken_envs, odd_envs, rude_envs
 from helpers.runs import (
     TINY,
     Recorder,
@@ -226,3 +226,45 @@ def test_a_run_that_draws_from_pytorchs_global_random_state_says_so(tmp_path: Pa
     assert reasons == ["PyTorch's global random numbers were used, which no checkpoint holds"]
     resumed(run, steps=40)
     assert t3d.inspect(run)["not_bit_exact"] == reasons
+
+
+def test_what_a_step_changes_for_good_is_named_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = np.geterr(), torch.get_float32_matmul_precision()
+    try:
+        for name in ("numpy raises", "sets PyTorch's precision"):
+            run = tmp_path / name
+            trained(run, rude_envs.doing(rude_envs.HARMLESS[name], "step"))
+    finally:
+        np.seterr(**before[0])
+        torch.set_float32_matmul_precision(before[1])
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(", which stays so")[0].partition(" changed ")[2] for line in lines] == [
+        "NumPy's error handling",
+        "PyTorch's precision of products",
+    ]
+    assert t3d.inspect(tmp_path / "numpy raises")["bit_exact"]
+    (why,) = t3d.inspect(tmp_path / "sets PyTorch's precision")["not_bit_exact"]
+    assert why.startswith("at step 0 while ")
+
+
+class RaisesLater(rude_envs.Doing):
+    """Has NumPy raise, which T3D then does somewhere else."""
+
+    def __init__(self) -> None:
+        super().__init__(rude_envs.HARMLESS["numpy raises"], "step")
+
+
+def test_an_error_after_such_a_change_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def overflow(*_: Any) -> None:
+        np.float32(3e38) * np.float32(10)
+
+    monkeypatch.setattr(Run, "log", overflow)
+    before = np.geterr()
+    try:
+        with pytest.raises(t3d.BrokenEnvironment, match="NumPy's error handling") as raised:
+            in_memory(RaisesLater, log_every=7)
+    finally:
+        np.seterr(**before)
+    assert "FloatingPointError" in str(raised.value)

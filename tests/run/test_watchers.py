@@ -11,6 +11,7 @@ from helpers.runs import TINY, Recorder, metrics_without_time, resumed, same_bit
 from t3d.base.extras import how_to_install
 from t3d.play.envs import EnvMaker
 from t3d.run import tracking, watchers
+from t3d.run.finish import finish
 from t3d.run.folder import RunFolder
 from t3d.run.loop import Run
 from t3d.run.records import Record, Stop
@@ -331,3 +332,16 @@ def test_what_takes_long_is_said_in_between(
     evaluating = [text for text in patient.waited if text.startswith("evaluating 1 episodes, for")]
     assert bool(evaluating) == (count > 0)
     assert len(learning) + len(evaluating) == len(patient.waited)
+
+
+def test_a_score_that_takes_long_says_how_far_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watchers, "WAIT_SECONDS", 0.0)
+    run, heard = trained(tmp_path / "run", test_episodes=2), list[str]()
+    finish(RunFolder(run), waiting=heard.append)
+    # At the start of an episode of 15 steps and at each of them.
+    assert [text.partition(",")[0] for text in heard] == ["episode 1 of 2"] * 16 + [
+        "episode 2 of 2"
+    ] * 16
+    assert heard[0] == "episode 1 of 2, for 0 s so far"

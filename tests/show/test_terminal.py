@@ -8,16 +8,17 @@ from rich.console import Console
 from t3d import Config, Episode, Evaluation, Training
 from t3d.run.loop import Run
 from t3d.run.records import CollectorChange, HealthWarning, Record, Restart, Stop
+from t3d.show import progress, terminal
 from t3d.show.terminal import TerminalWatcher
 from t3d.show.words import clock
 
 MEASURES: dict[str, float | None] = {"critic_loss": 0.5, "actor_loss": 3.25, "mean_Q": -3.5}
 
 
-def shown(records: list[Record], terminal: bool = False) -> str:
+def shown(records: list[Record], interactive: bool = False) -> str:
     """What the terminal shows of a run to 1,000 steps with these records."""
     screen = io.StringIO()
-    watcher = TerminalWatcher(Console(file=screen, force_terminal=terminal, width=100))
+    watcher = TerminalWatcher(Console(file=screen, force_terminal=interactive, width=100))
     config = Config(steps=1000, random_steps=0, collectors=8)
     run = cast(Run, SimpleNamespace(config=config, collector=SimpleNamespace(steps=0)))
     watcher.on_start(run)
@@ -49,8 +50,32 @@ def test_without_a_terminal_an_evaluation_is_one_plain_line() -> None:
     )
 
 
+def test_without_a_terminal_slow_steps_are_plain_lines_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert shown([]) == ""
+    monkeypatch.setattr(terminal, "_PLAIN_EVERY", -1.0)
+    assert shown([]).startswith("step 400 of 1,000")
+
+
+@pytest.mark.parametrize(
+    ("knobs", "line"),
+    [
+        ({"num_envs": 16, "env_backend": "processes"}, "starting 16 processes of environments ..."),
+        ({"num_envs": 15, "env_backend": "processes"}, ""),
+        ({"num_envs": 4096}, ""),
+        ({"hidden": (64, 5000, 5000)}, "making networks of 25,320,000 weights and more ..."),
+        ({"hidden": (1024, 1024)}, ""),
+    ],
+)
+def test_what_takes_long_to_start_is_said_first(knobs: dict[str, Any], line: str) -> None:
+    screen = io.StringIO()
+    progress._announce_start(Config.from_dict(knobs), Console(file=screen, width=100))
+    assert screen.getvalue().strip() == line
+
+
 def test_on_a_terminal_a_table_is_drawn_in_place() -> None:
-    screen = shown(learning(), terminal=True)
+    screen = shown(learning(), interactive=True)
     for words in ("-150.0 ± 80.0", "20 steps/s", "400 of 1,000 steps", "0:30", "mean Q"):
         assert words in screen
     assert "\x1b[" in screen

@@ -62,13 +62,12 @@ class KeptCode:
         """What was saved under a key; None if it is not there, or not to be trusted."""
         from numba.core.caching import IndexDataCacheFile
 
+        if self._why_not(self.folder):
+            return None
         reader = IndexDataCacheFile(str(self.folder), self._stem, b"")
         for path in sorted(self.folder.glob(f"{escape(self._name(key))}.*.nbc")):
             try:
-                why_not = _why_not_ours(self.folder) or _why_not_ours(path)
-                if why_not:
-                    self._refused = True
-                    _say(f"{why_not}: the compiled code there is not used, it is compiled again")
+                if self._why_not(path):
                     return None
                 if hashlib.sha256(path.read_bytes()).hexdigest() == path.suffixes[-2][1:]:
                     saved_key, data = reader._load_data(path.name)
@@ -79,6 +78,15 @@ class KeptCode:
             except OSError:  # another process may have removed it
                 continue
         return None
+
+    def _why_not(self, path: Path) -> bool:
+        """Whether a file or the folder is not to be trusted; then nothing is written, either."""
+        with suppress(FileNotFoundError):
+            why_not = _why_not_ours(path)
+            if why_not:
+                self._refused = True
+                _say(f"{why_not}: the compiled code there is not used, it is compiled again")
+        return self._refused
 
     def save(self, key: Any, data: Any) -> None:
         """Write a file that is there whole or not at all; a failure costs only time."""
@@ -91,6 +99,8 @@ class KeptCode:
         temporary = path.with_suffix(f".{os.getpid()}")
         with suppress(OSError):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if self._why_not(self.folder):  # somebody else was faster
+                return
             # A killed process may have left one, and had the number that is now ours.
             temporary.unlink(missing_ok=True)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL

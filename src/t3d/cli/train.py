@@ -242,7 +242,7 @@ def end_training(outcome: "Outcome", maker: "EnvMaker", console: "Console", vide
     tell(progress.scoring(folder))
     try:
         drawn = pictures(video, maker.source, tell)
-        finished = finish(folder, drawn, maker.source, outcome.watchers)
+        finished = finish(folder, drawn, maker.source, outcome.watchers, tell)
     except KeyboardInterrupt as interrupt:
         if folder.score() is None:
             what = "Training is finished and saved; scoring was interrupted."

@@ -52,6 +52,27 @@ def changes(usual: Settings) -> list[str]:
     return [f"{name} from {usual[name]} to {now.get(name)}" for name in different]
 
 
+def left_over(usual: Settings) -> list[str]:
+    """What a step has changed of `lasting`, in words. It stays: an agent may have changed it."""
+    return [name for name, value in lasting().items() if usual.get(name, value) != value]
+
+
+def lasting() -> Settings:
+    """What is undone after an environment is made or reset, but not after each of its steps."""
+    others: Settings = {
+        "NumPy's error handling": np.geterr(),
+        "sys.stdout": id(sys.stdout),
+        "sys.stderr": id(sys.stderr),
+    }
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return others
+    return others | {
+        "PyTorch's number of threads": torch.get_num_threads(),
+        "PyTorch's precision of products": torch.get_float32_matmul_precision(),
+    }
+
+
 def _set_back(name: str, value: Any) -> None:
     torch = sys.modules.get("torch")
     if name == "the working directory":

@@ -2,12 +2,13 @@
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from t3d.base.errors import BadInput, T3DError
+from t3d.base.output import complain
 from t3d.base.text import did_you_mean
 from t3d.config import Config
 from t3d.learn.agent import Agent
@@ -20,6 +21,7 @@ from t3d.play.evaluate import evaluate as play_episodes
 from t3d.run import trust as trusting
 from t3d.run.folder import RunFolder
 from t3d.run.records import Evaluation
+from t3d.run.watchers import regularly
 
 Which = Literal["best", "last"]
 
@@ -90,12 +92,14 @@ def evaluate(
     agent: AgentSource | None = None,
     body: str | Body | None = None,
     trust: bool = False,
+    waiting: Callable[[str], None] = complain,
 ) -> Score:
     """Play noiseless episodes with other seeds than those of training.
 
     `run` is a run's folder, an agent's file, or an agent. The environment, and an agent or a
     network body of your own, are imported by name. Of a run that was not trained here, pass them,
-    or `trust=True` if you trust the code that it names.
+    or `trust=True` if you trust the code that it names. `waiting` is told every ten seconds how far
+    it is.
     """
     if episodes < 1:
         raise BadInput(f"episodes is {episodes}; expected at least 1")
@@ -115,6 +119,19 @@ def evaluate(
     if env is None and player.env_name is None:
         what = "the agent was made by hand and names no environment"
         raise BadInput(f"{what}; pass env=... (t3d eval: --env NAME)")
+    number = 0
+
+    def numbers() -> Iterator[int]:
+        nonlocal number
+        for number in range(episodes):  # noqa: UP028, `beat` reads it
+            yield number
+
+    beat = regularly(lambda since: waiting(f"episode {number + 1:,} of {episodes:,}, {since}"))
+
+    def patiently() -> bool:  # it is called at every step of the episodes, and never stops them
+        beat()
+        return False
+
     played = evaluation_env(EnvMaker.variant(config, env, env_kwargs))
     try:
         spaces_of(played).require_same(
@@ -123,10 +140,11 @@ def evaluate(
         return play_episodes(
             player.select_action,
             played,
-            range(episodes),
+            numbers(),
             seed,
             purpose="test",
             discount=config.discount,
+            stop=patiently,
         )
     finally:
         played.close()

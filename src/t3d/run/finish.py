@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from t3d.base.errors import RunFailed, T3DError
+from t3d.base.output import complain
 from t3d.play.envs import EnvSource
 from t3d.play.evaluate import Score
 from t3d.run.agents import evaluate, keep_score
@@ -27,31 +28,40 @@ def finish(
     pictures: Mapping[str, Picture] | None = None,
     env: EnvSource | None = None,
     watchers: Watchers | None = None,
+    waiting: Callable[[str], None] = complain,
 ) -> Finished:
     """Score a run on test episodes, write score.json, then the pictures.
 
     The score is that of the best agent or, without any evaluation, of the last.
 
     A picture that cannot be written is a problem, not an error. `env` is needed only if the run
-    was trained on a callable that cannot be imported. `watchers` are told at the end.
+    was trained on a callable that cannot be imported. `watchers` are told at the end, `waiting`
+    every ten seconds how far the score is.
     """
     finished = Finished(None, {}, {})
     try:
-        finished = _finish(folder, pictures or {}, env)
+        finished = _finish(folder, pictures or {}, env, waiting)
     finally:
         if watchers:
             watchers.finish(folder, finished)
     return finished
 
 
-def _finish(folder: RunFolder, pictures: Mapping[str, Picture], env: EnvSource | None) -> Finished:
+def _finish(
+    folder: RunFolder,
+    pictures: Mapping[str, Picture],
+    env: EnvSource | None,
+    waiting: Callable[[str], None],
+) -> Finished:
     score, files, problems = None, {}, {}
     if folder.newest_checkpoint():
         try:
             episodes = folder.config().test_episodes
             # It was trained just now, so its code is trusted.
             which = folder.scored_agent
-            score = evaluate(folder.path, episodes=episodes, which=which, env=env, trust=True)
+            score = evaluate(
+                folder.path, episodes=episodes, which=which, env=env, trust=True, waiting=waiting
+            )
         except RunFailed as error:
             how = f"training is finished and saved, score it with: t3d resume {folder}"
             raise type(error)(f"{error}; {how}") from error

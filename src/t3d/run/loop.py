@@ -18,6 +18,7 @@ from t3d.base.errors import (
     Diverged,
     T3DError,
 )
+from t3d.base.output import complain
 from t3d.base.randomness import torch_random
 from t3d.base.text import blame
 from t3d.learn.agent import Agent
@@ -68,6 +69,7 @@ class Run:
         self.progress = Progress()
         self.saved_at = 0  # the step of the last checkpoint
         self.stopped_by: Stop | None = None  # set if a watcher stopped the run
+        self._left_over: list[str] = []  # what steps have changed, and was said
         self.notes: list[str] = []  # printed when the run is resumed
         if self.config.collectors and self.config.staleness:
             self.progress.not_bit_exact.append("collectors play at their own speed")
@@ -112,6 +114,7 @@ class Run:
         self._settings = surroundings.settings()
         self.journal = Journal(store, self.watchers, self.collector, progress)
         self.learning.open()
+        self._lasting = surroundings.lasting()
 
     @property
     def agent(self) -> Agent:
@@ -134,6 +137,7 @@ class Run:
         """Train to the last step, or until `stop` or a watcher says so; True if it is finished."""
         self.stopped_by = None
         self.watchers.start(self)
+        self._lasting = surroundings.lasting()  # which the watchers may have changed
         try:
             while not (stop() or self.watchers.failure):
                 if self._evaluation_due():
@@ -175,11 +179,22 @@ class Run:
 
     def _blame_environments(self, error: Exception, saved: str) -> None:
         """An error of a process whose settings an environment has changed is no other's fault."""
-        changed = surroundings.changes(self._settings)
+        changed = surroundings.changes(self._settings) or surroundings.left_over(self._lasting)
         if changed:
             what = f"while {self.config.env} played, it changed {changed[0]}"
             advice = f"{surroundings.ADVICE} (then: {blame(error)})"
             raise BrokenEnvironment(f"{what}; {advice}{saved}") from error
+
+    def _name_left_over(self) -> None:
+        """Say what steps have changed for good, once. Not after each step: a look costs 2 µs."""
+        for name in surroundings.left_over(self._lasting):
+            if name in self._left_over:
+                continue
+            self._left_over.append(name)
+            what = f"while {self.config.env} played, it changed {name}"
+            complain(f"{what}, which stays so; {surroundings.ADVICE}")
+            if name.startswith("PyTorch"):  # the bits may depend on it
+                self.progress.not_bit_exact.append(f"at step {self.collector.steps:,} {what}")
 
     def step(self) -> None:
         """One step in every environment, and the updates that are due after it."""
@@ -188,6 +203,8 @@ class Run:
         if self.collector.steps > before:
             self.agent.observe(self.collector.state)
         self.journal.write_playing(ended)
+        if ended:
+            self._name_left_over()
         if self.config.train_after == "step" or ended:
             self.learning.learn(self.collector.steps, self.watchers.heartbeat)
         last = self.collector.steps >= self.config.steps
@@ -235,6 +252,7 @@ class Run:
             score = self.collector.evaluate(agent.select_action, env, patient_stop)
         finally:
             self.journal.write_events(evaluation_events(env))
+            self._name_left_over()
         if stop():
             return
         # The critic's value of the first states, and the discounted return from there.

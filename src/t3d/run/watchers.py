@@ -33,6 +33,20 @@ WAIT_SECONDS = 10.0  # between two calls of `on_wait`
 _LARGEST_STATE = 2**20  # characters of a watcher's state in a checkpoint
 
 
+def regularly(tell: Callable[[str], None]) -> Callable[[], None]:
+    """A function to call often; every ten seconds it tells for how long that goes on."""
+    began = last = time.monotonic()
+
+    def beat() -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= WAIT_SECONDS:
+            last = now
+            tell(f"for {now - began:.0f} s so far")
+
+    return beat
+
+
 class Watcher:
     """A callback that follows a run. Every method does nothing by default; override what you need.
 
@@ -137,17 +151,12 @@ class Watchers:
 
     def heartbeat(self, what: str) -> Callable[[], None]:
         """A function to call often during something that may take long; watchers hear of it."""
-        began = last = time.monotonic()
 
-        def beat() -> None:
-            nonlocal last
-            now = time.monotonic()
-            if now - last >= WAIT_SECONDS:
-                last = now
-                for watcher in tuple(self._watching):
-                    self._call(watcher, "on_wait", f"{what}, for {now - began:.0f} s so far")
+        def tell(since: str) -> None:
+            for watcher in tuple(self._watching):
+                self._call(watcher, "on_wait", f"{what}, {since}")
 
-        return beat
+        return regularly(tell)
 
     def end(self, run: "Run") -> None:
         """End all that were started, each of them even if another raises.

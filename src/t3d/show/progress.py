@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
+from itertools import pairwise
 
 from rich.console import Console
 
@@ -26,6 +27,9 @@ from t3d.run.start import Source
 from t3d.run.watchers import Watcher
 from t3d.show.terminal import TerminalWatcher, say
 from t3d.show.words import COMPILING, STOPPING
+
+_MILLIONS = 10**7  # of weights: their first values alone take seconds
+_MANY = 16  # processes: on few cores each takes a good part of a second to start
 
 
 def train(
@@ -53,7 +57,7 @@ def train(
     if resumed and not set(changing) - FREE and _is_unscored(folder, maker.config):
         say(console, f"{maker.config.env} is trained, but has no score yet: {folder}")
         return Outcome(folder, None, watchers=watchers.Watchers([*trackers, *own]))
-    _announce_collectors(maker.config, console)
+    _announce_start(maker.config, console)
     run = open_run(maker, folder, about, lambda: say(console, COMPILING), changing, source)
     # From here on the run has a folder: a signal saves it.
     with closing(run), StopSignal(stopping(console)).caught() as stop:
@@ -114,10 +118,16 @@ def _is_unscored(folder: RunFolder, config: Config) -> bool:
     return folder.score() is None and has_finished(folder, config.steps)
 
 
-def _announce_collectors(config: Config, console: Console) -> None:
+def _announce_start(config: Config, console: Console) -> None:
+    """Say what takes long to start."""
     if config.collectors:
         where = "on this machine" if config.ray == "local" else f"at {config.ray}"
         say(console, f"starting {config.collectors} collectors, with Ray {where} ...")
+    elif config.env_backend == "processes" and config.num_envs >= _MANY:
+        say(console, f"starting {config.num_envs:,} processes of environments ...")
+    weights = sum(one * other for one, other in pairwise(config.hidden))
+    if weights >= _MILLIONS:
+        say(console, f"making networks of {weights:,} weights and more ...")
 
 
 def _introduce_new(run: Run, maker: EnvMaker, about: Json, console: Console) -> None:

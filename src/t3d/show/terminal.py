@@ -83,6 +83,9 @@ class TerminalWatcher(Watcher):
         if self._live and now - self._drawn > 0.2:
             self._drawn = now
             self._draw()
+        elif not self._live and now - max(self._drawn, self._started) > _PLAIN_EVERY:
+            self._drawn = now  # steps that take long: the next record may be hours away
+            say(self._console, self._line())
 
     def on_record(self, record: Record) -> None:
         """Remember the numbers of a record, and show it."""

@@ -146,6 +146,22 @@ def test_code_that_others_can_write_is_neither_read_nor_written(
     assert file.read_bytes() == content
 
 
+@pytest.mark.parametrize("made", ["before it is read", "before it is written"])
+def test_nothing_is_written_into_an_empty_folder_that_others_can_write(
+    made: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = KeptCode(tmp_path, "function")
+    if made == "before it is written":
+        assert code.load(KEY) is None
+    code.folder.mkdir()
+    code.folder.chmod(0o777)
+    if made == "before it is read":
+        assert code.load(KEY) is None
+    code.save(KEY, "data")
+    assert list(code.folder.iterdir()) == []
+    assert "can be written by other users" in capsys.readouterr().err
+
+
 def test_kept_code_is_private_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
