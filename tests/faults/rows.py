@@ -58,17 +58,27 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("Pendulum-v1", {"engine": "reference", "num_envs": 4}),
     ("InvertedPendulum-v5", {"engine": "reference"}),
 ]
+TD7: dict[str, Any] = {"agent": "td7", "embedding": 8, "target_every": 20}
+TD7_VARIANTS: list[tuple[str, dict[str, Any]]] = [
+    ("Pendulum-v1", TD7 | {"engine": "fused", "capacity": 150}),
+    ("InvertedPendulum-v5", TD7 | {"engine": "reference", "num_envs": 3}),
+]
 KILLS_PER_RUN = 10
 
 
-def kills(count: int, folder: Path, part: int = 0) -> Iterator[Case]:
-    """R1."""
+def kills(
+    count: int,
+    folder: Path,
+    part: int = 0,
+    variants: list[tuple[str, dict[str, Any]]] = VARIANTS,
+) -> Iterator[Case]:
+    """R1, and with other variants R21."""
     chance = random.Random(1 + part)
     expected: dict[int, str] = {}
     per_run = min(KILLS_PER_RUN, count)
     for number in range(count // per_run):
-        which = number % len(VARIANTS)
-        env, knobs = VARIANTS[which]
+        which = number % len(variants)
+        env, knobs = variants[which]
         knobs = TINY | LONGER | knobs
         if which not in expected:
             uninterrupted = trained(folder / f"uninterrupted-{which}", env, **knobs)
@@ -724,4 +734,5 @@ ROWS = {
     **rows_folders.ROWS,
     "R19": Row("both engines on random configs: the same numbers", 200, 4, engine_configs, 20),
     "R20": Row("caches of compiled code, damaged or of others", 24, 1, damaged_caches),
+    "R21": Row("SIGKILL of TD7 with priorities", 40, 1, partial(kills, variants=TD7_VARIANTS)),
 }
