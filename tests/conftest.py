@@ -58,7 +58,7 @@ def _compiled_once(request: pytest.FixtureRequest) -> None:
 
     if worker == "gw0":
         compile_all()
-    else:
+    elif worker == "gw1":
         compile_all(torch.float64)
         case = Case()  # its batches are not from a memory, which is of float32
         case.agent(FusedT3D, torch.float64).update(*next(case.batches(torch.float64)))
