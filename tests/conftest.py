@@ -55,13 +55,16 @@ def _compiled_once(request: pytest.FixtureRequest) -> None:
     from helpers.training import Case
     from t3d import FusedT3D
     from t3d.learn.fused.agent import compile_all
+    from t3d.learn.fused.td7.agent import FusedTD7
 
     if worker == "gw0":
         compile_all()
+        compile_all(kind=FusedTD7)
     elif worker == "gw1":
         compile_all(torch.float64)
         case = Case()  # its batches are not from a memory, which is of float32
-        case.agent(FusedT3D, torch.float64).update(*next(case.batches(torch.float64)))
+        for kind in (FusedT3D, FusedTD7):
+            case.agent(kind, torch.float64).update(*next(case.batches(torch.float64)))
 
 
 @pytest.fixture(autouse=True, scope="session")
