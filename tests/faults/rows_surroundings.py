@@ -270,9 +270,12 @@ def unheard_signals(folder: Path) -> Iterator[Case]:
         run = folder / f"{env}-{sent.name}"
         knobs = TINY | LONGER | {"steps": 1_000_000}
         words = [*command(f"{RUDE}:{env}", knobs), "--run", str(run)]
-        trainer = t3d_process(*words, cwd=folder)
-        until_saved(run, trainer)
-        out, err = signalled(trainer, sent)
+        errors = folder / f"{run.name}.err"
+        with errors.open("w") as file:  # not a pipe: one that nobody reads yet would fill up
+            trainer = t3d_process(*words, cwd=folder, stderr=file)
+            until_saved(run, trainer)
+            out, _ = signalled(trainer, sent)
+        err = errors.read_text()
         wrong = ""
         if trainer.returncode != 128 + sent or "Traceback" in err:
             wrong = f"exit {trainer.returncode}: {err[-300:]}"

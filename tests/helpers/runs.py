@@ -7,7 +7,7 @@ import sys
 from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -136,7 +136,9 @@ def read_json(path: Path) -> Any:
     return json.loads(path.read_text())
 
 
-def t3d_process(*words: str, cwd: Path) -> "subprocess.Popen[str]":
+def t3d_process(
+    *words: str, cwd: Path, stderr: int | IO[str] = subprocess.PIPE
+) -> "subprocess.Popen[str]":
     """The command in a process of its own, which finds the environments of the tests."""
     code = "import sys; from t3d.cli.main import main; sys.exit(main())"
     path = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
@@ -145,7 +147,7 @@ def t3d_process(*words: str, cwd: Path) -> "subprocess.Popen[str]":
         cwd=cwd,
         env=os.environ | {"PYTHONUNBUFFERED": "1", "PYTHONPATH": path},
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=stderr,
         text=True,
     )
 
