@@ -1,3 +1,4 @@
+import itertools
 from typing import Any
 
 import pytest
@@ -44,3 +45,11 @@ def test_one_that_is_broken_or_too_slow_is_left_for_the_run_to_judge() -> None:
     assert broken.repeats == "unknown"
     assert "step() raised ZeroDivisionError: the arm fell off" in broken.why
     assert tried("Pendulum-v1", seconds=0.0) == Trial("unknown", why="it is too slow")
+
+
+def test_a_busy_machine_tries_six_episodes_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two or three episodes may not show a memory; each step takes long here."""
+    calls = itertools.count()
+    monkeypatch.setattr("t3d.play.repeating.time.perf_counter", lambda: next(calls) * 0.02)
+    assert tried(broken_envs.Calm, seconds=1.0).episodes >= 6
+    assert tried(broken_envs.RemembersInEnds, seconds=1.0).repeats == "when new"

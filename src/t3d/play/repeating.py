@@ -16,6 +16,7 @@ from t3d.play.vector import Vector, make_vector
 
 _STEPS = 150  # of an episode, at most
 _EPISODES = 8  # after the first, at most
+_FEWEST = 6  # of them, if a busy machine takes up to four times as long
 
 
 class Trial(NamedTuple):
@@ -64,9 +65,13 @@ def _compare(one: Vector, other: Vector, seconds: float) -> Trial:
         return Trial("never", 1)
     if time.perf_counter() - began > seconds:
         return Trial("unknown", why="it is too slow")
-    until = time.perf_counter() + seconds / 2
+    now = time.perf_counter()
+    until, latest = now + seconds / 2, now + 2 * seconds
     played: dict[int, list[int]] = {}
-    while len(played) < 2 or (len(played) < _EPISODES and time.perf_counter() < until):
+    while len(played) < _EPISODES:
+        now = time.perf_counter()
+        if len(played) >= 2 and now > (latest if len(played) < _FEWEST else until):
+            break
         number = 1 + len(played)
         played[number] = _episode(one, number, limit)
     for number in reversed(played):
