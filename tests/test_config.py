@@ -303,9 +303,3 @@ def test_a_bad_preset_file_is_one_line(
     assert message in str(caught.value)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_a_config_from_before_priorities_draws_uniformly() -> None:
-    assert Config.stored({}).sampling == "uniform"
-    assert Config.stored({"sampling": "lap"}).sampling == "lap"
-    assert Config().sampling == "auto"

@@ -532,11 +532,6 @@ class Config:
         """Build a config from plain values."""
         return cls(**values)
 
-    @classmethod
-    def stored(cls, values: dict[str, Any]) -> "Config":
-        """The config of a file. Before `sampling` was a knob, all rows were equally likely."""
-        return cls(**{"sampling": "uniform", **values})
-
     @property
     def all_envs(self) -> int:
         """Environments that play in parallel, those of all collectors together."""

@@ -177,7 +177,7 @@ class NumpyTD3:
 
     def critic_loss(self, error: Array) -> tuple[Array, Array]:
         """The loss of each row, and its derivative by the value."""
-        if self.knobs.sampling == "uniform":
+        if self.knobs.sampling != "lap":
             return error**2, 2 * error
         near = np.abs(error) < 1
         return np.where(near, error**2 / 2, np.abs(error) - 1 / 2), np.clip(error, -1, 1)

@@ -157,7 +157,7 @@ def write_run(
 ) -> Path:
     """A run folder with these records, as if it had been trained."""
     path.mkdir(parents=True)
-    (path / "config.json").write_text(Config.stored(knobs).to_json())
+    (path / "config.json").write_text(Config.from_dict(knobs).to_json())
     (path / "run.json").write_text(json.dumps(about or {}))
     (path / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     return path

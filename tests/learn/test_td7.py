@@ -1,4 +1,4 @@
-"""What TD7 adds to an agent, besides its update (tests/parity/test_td7.py)."""
+"""What TD7 adds to an agent, besides its update (tests/parity/test_td7_oracle.py)."""
 
 import inspect
 from pathlib import Path
@@ -42,7 +42,7 @@ def test_priorities_are_the_default_of_td7_alone() -> None:
     for sampling, kind in choices:
         agent, _ = make_agent(Config(**SMALL, sampling=sampling), *SPACES)
         assert type(agent.sampler) is kind
-        assert agent.config.sampling == ("uniform" if kind is Uniform else "lap")
+        assert agent.config.sampling == sampling
     agent, _ = make_agent(Config(), *SPACES)
     assert type(agent.sampler) is Uniform
 

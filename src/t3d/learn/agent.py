@@ -80,9 +80,7 @@ class Agent(Saved, ABC):
 
         With images, `state_dim` is the layout of a state instead (base/observation.py).
         """
-        config = config or Config()
-        sampling = self.usual_sampling if config.sampling == "auto" else config.sampling
-        config = dataclasses.replace(config, agent=self.agent_id, sampling=sampling)
+        config = dataclasses.replace(config or Config(), agent=self.agent_id)
         self.config = config
         self.built_with = config  # goes into the agent's file, whatever `change` does
         # The environment that it is for. The default of an agent made by hand names none.
@@ -111,7 +109,7 @@ class Agent(Saved, ABC):
         self.optimizers: dict[str, torch.optim.Adam] = {}
         self.updates = 0  # so far; saved with the agent
         # It chooses the rows to learn from; `build` may replace it.
-        self.sampler: Sampler = Prioritized() if config.sampling == "lap" else Uniform()
+        self.sampler: Sampler = Prioritized() if self.draws_by_errors else Uniform()
         self.rows: Rows | None = None  # the rows of the last batch
         self.memory: ReplayBuffer | None = None  # of its run, if `t3d.train` was to keep it
         self.score: dict[str, float] | None = None  # of its run: mean, std, episodes, step
@@ -229,6 +227,12 @@ class Agent(Saved, ABC):
     def td_errors(self) -> Tensor:
         """The absolute TD error of each row of the last batch, the larger of both critics'."""
         raise NotImplementedError(f"{type(self).__name__} reports no TD errors to its sampler")
+
+    @property
+    def draws_by_errors(self) -> bool:
+        """Whether rows with large errors are drawn more often: LAP, and Huber's loss with it."""
+        chosen = self.config.sampling
+        return (self.usual_sampling if chosen == "auto" else chosen) == "lap"
 
     @property
     def max_action(self) -> Tensor:

@@ -270,7 +270,7 @@ class _About(NamedTuple):
     def read(cls, header: files.Header) -> "_About":
         """Parse the metadata of a file."""
         about: dict[str, Any] = files.parse_json(header.metadata["t3d"].encode())
-        config = Config.stored(about["config"])
+        config = Config.from_dict(about["config"])
         layout = Layout.from_json(about["layout"])
         layers = max(map(len, config.hidden_layers.values())) + len(layout.images)
         if _ARRAYS_PER_LAYER * layers > len(header.shapes):

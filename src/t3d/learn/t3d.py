@@ -101,7 +101,7 @@ class T3D(Agent):
 
     def td_loss(self, value: Tensor, target: Tensor) -> Tensor:
         """One critic's loss: the mean squared error; with `--sampling lap`, Huber's instead."""
-        loss = huber_loss if self.config.sampling == "lap" else mse_loss
+        loss = huber_loss if self.draws_by_errors else mse_loss
         return loss(value, target)
 
     def actor_loss(self, batch: Batch) -> Tensor:

@@ -142,7 +142,7 @@ class RunFolder:
         """The knobs of the run."""
         values = files.read_json(self.path / "config.json")
         try:
-            return Config.stored(values)
+            return Config.from_dict(values)
         except T3DError as error:
             raise BadInput(f"{self.path / 'config.json'}: {error}") from error
 

@@ -117,7 +117,7 @@ def unexplained(config: Config) -> str:
     if (config.activation, config.layer_norm) != ("relu", "none"):
         what = f"the activation {config.activation} and layer_norm {config.layer_norm}"
         return f"{what}; explain shows networks with relu and without LayerNorm"
-    if config.sampling != "uniform":
+    if config.sampling == "lap":
         return f"sampling {config.sampling}; explain shows TD3's own, uniform"
     if config.target_every:
         return f"target_every {config.target_every}; explain shows targets that follow by tau"

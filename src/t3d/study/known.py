@@ -88,7 +88,7 @@ def known_for(config: Config, all_curves: Json | None = None) -> KnownRuns:
     except ValueError as error:
         raise BadInput(f"the known curves of {config.env} are damaged: {error}") from error
     step = np.array(curves.step)
-    known = KnownRuns(Config.stored(curves.config), curves.versions, step, runs)
+    known = KnownRuns(Config.from_dict(curves.config), curves.versions, step, runs)
     if len(known.returns) < _MINIMUM_RUNS:
         what = f"too few curves of {config.env} are known: {len(known.returns)}"
         raise BadInput(f"{what}; expected at least {_MINIMUM_RUNS}")

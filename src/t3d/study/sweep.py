@@ -117,7 +117,6 @@ def _check_same(run: SweepRun, existing: Config, spec: Spec) -> None:
         ours = (name == "threads" and name not in spec.knobs) or (name, wanted) in (
             ("engine", "auto"),
             ("remake_envs", False),
-            ("sampling", "auto"),
         )
         if value != wanted and not ours and not (name == "steps" and value < wanted):
             what = f"{name} is {value!r} there and {wanted!r} here"

@@ -116,10 +116,8 @@ def _run_of(plan: Plan, trial: optuna.Trial, waiting: Callable[[], None]) -> Run
     folder = plan.folder(trial.number)
     if folder.path.exists():
         started = folder.config()
-        # What a run chooses by itself: where it computes, whether it remakes environments, and
-        # what `sampling` auto is.
-        chosen = [*HERE, "remake_envs", *(["sampling"] if config.sampling == "auto" else [])]
-        local = {name: getattr(started, name) for name in chosen}
+        # What a run may choose by itself: where it computes, and whether it remakes environments.
+        local = {name: getattr(started, name) for name in (*HERE, "remake_envs")}
         if dataclasses.replace(config, **local) != started:
             raise BadInput(f"{folder.path} is a run of something else; choose another with --out")
         if checkpoint.has_finished(folder, config.steps):

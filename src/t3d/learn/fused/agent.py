@@ -324,7 +324,7 @@ class FusedT3D(T3D):
             "batch": new_draw(batch_size, self.action_dim, kind, memory.action.dtype),
             "bounds": self._bounds,
             "scaling": scaling,
-            "knobs": knobs_of(self.config, kind),
+            "knobs": knobs_of(self.config, kind, huber=self.draws_by_errors),
         }
 
 

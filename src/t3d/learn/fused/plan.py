@@ -279,7 +279,7 @@ def new_scratch(sizes: Sizes, panels: int, kind: np.dtype[Any], measures: int = 
     )
 
 
-def knobs_of(config: Config, kind: np.dtype[Any]) -> Knobs:
+def knobs_of(config: Config, kind: np.dtype[Any], *, huber: bool) -> Knobs:
     """The knobs of an update."""
     return Knobs(
         discounts=(config.discount ** np.arange(config.n_step + 1)).astype(kind),
@@ -288,5 +288,5 @@ def knobs_of(config: Config, kind: np.dtype[Any]) -> Knobs:
         noise_clip=config.noise_clip,
         gradient_clip=config.gradient_clip,
         weight_decay=config.weight_decay,
-        huber=config.sampling == "lap",
+        huber=huber,
     )
