@@ -19,6 +19,7 @@ import t3d
 from helpers.broken_envs import Calm, Stuck
 from helpers.runs import TESTS, TINY, metrics_without_time, trained
 from t3d import Config
+from t3d.base.machine import cores
 from t3d.config import SCOPES, knobs_of
 from t3d.play.collect import Collector
 from t3d.play.envs import EnvMaker, EnvSource
@@ -255,10 +256,20 @@ def test_ray_gets_its_address_and_the_cpus_of_each_collector(
 def test_env_backend_moves_the_environments_and_keeps_the_numbers() -> None:
     config = Config(**SMALL, num_envs=2, env_backend="processes")
     with closing(Run.start(EnvMaker("Pendulum-v1", config))) as run:
-        assert len(multiprocessing.active_children()) == 3  # one of them evaluates
+        evaluating = min(cores() + 1, config.eval_episodes)
+        assert len(multiprocessing.active_children()) == 2 + evaluating
         assert isinstance(run.collector, Collector)
         assert isinstance(run.collector.environments.vector, Workers)
         assert numbers_after_all_steps(run) == numbers(num_envs=2)
+    assert multiprocessing.active_children() == []
+
+
+def test_eval_envs_play_episodes_at_the_same_time_and_keep_the_numbers() -> None:
+    before = numbers(eval_episodes=3)
+    config = Config(**(SMALL | {"eval_episodes": 3}), eval_envs=2)
+    with closing(Run.start(EnvMaker("Pendulum-v1", config))) as run:
+        assert len(multiprocessing.active_children()) == 2
+        assert numbers_after_all_steps(run) == before
     assert multiprocessing.active_children() == []
 
 
@@ -327,6 +338,7 @@ MACHINE: dict[str, Callable[..., None]] = {
     "collector_cpus": test_ray_gets_its_address_and_the_cpus_of_each_collector,
     "ray": test_ray_gets_its_address_and_the_cpus_of_each_collector,
     "env_backend": test_env_backend_moves_the_environments_and_keeps_the_numbers,
+    "eval_envs": test_eval_envs_play_episodes_at_the_same_time_and_keep_the_numbers,
     "env_deadline": test_env_deadline_and_env_restarts_end_an_environment_that_hangs,
     "env_restarts": test_env_deadline_and_env_restarts_end_an_environment_that_hangs,
     "replay_on_disk": test_a_memory_on_disk_changes_nothing_but_the_place,

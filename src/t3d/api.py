@@ -50,6 +50,7 @@ class Knobs(TypedDict, total=False):
     env_backend: Literal["inline", "processes", "envpool"]
     env_deadline: float
     env_restarts: int
+    eval_envs: int | None
     single_env: bool
     rate: float
     remake_envs: bool

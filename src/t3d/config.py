@@ -114,6 +114,14 @@ class Config:
         minimum=0,
         maximum=10**9,
     )
+    eval_envs: int | None = knob(
+        "machine",
+        None,
+        "how many evaluation episodes are played at the same time, each in a process of its own;"
+        " default: 1 in this process; with --env-backend processes, one more than cores",
+        minimum=1,
+        maximum=10**4,
+    )
     single_env: bool = knob(
         "playing",
         False,
@@ -511,8 +519,11 @@ class Config:
         self._require_one_env()
 
     def _require_one_env(self) -> None:
-        """Refuse what does not go with one environment, or with one that keeps to a rate."""
-        fitting = {"num_envs": 1, "collectors": None, "env_backend": "inline"}
+        """Refuse what does not go with one environment, one that keeps to a rate, or collectors."""
+        if self.collectors and self.eval_envs:
+            advice = "leave out --eval-envs"
+            raise BadInput(f"with --collectors, these play the evaluation episodes; {advice}")
+        fitting = {"num_envs": 1, "collectors": None, "env_backend": "inline", "eval_envs": None}
         if self.single_env:
             fitting["remake_envs"] = False
             if self.eval_env or self.eval_env_kwargs:
@@ -573,7 +584,7 @@ FREE = frozenset(
     {
         *("steps", "checkpoint_every", "keep_checkpoints", "track", "engine", "device", "threads"),
         *("ray", "collector_cpus", "env_deadline", "env_restarts", "replay_on_disk"),
-        "test_episodes",
+        *("test_episodes", "eval_envs"),
     }
 )
 # What a run keeps to its end: its task, the shapes of its state, and the knobs by which its steps

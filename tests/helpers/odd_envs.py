@@ -6,6 +6,7 @@ In some, one instance differs from the others, whichever process creates it.
 import itertools
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,28 @@ def one_is_slow(folder: str) -> gym.Env[Any, Any]:
 def one_breaks(folder: str) -> gym.Env[Any, Any]:
     """A pendulum; the second instance breaks at its 31st step."""
     return _Breaks() if _number(folder) == 1 else gym.make("Pendulum-v1")
+
+
+def one_dies(folder: str) -> gym.Env[Any, Any]:
+    """A pendulum; the process of the second instance ends at its 41st step."""
+    return _Fails(os._exit, 3) if _number(folder) == 1 else gym.make("Pendulum-v1")
+
+
+def one_hangs(folder: str) -> gym.Env[Any, Any]:
+    """A pendulum; the second instance hangs at its 41st step."""
+    return _Fails(time.sleep, 600) if _number(folder) == 1 else gym.make("Pendulum-v1")
+
+
+class _Fails(gym.Wrapper[Any, Any, Any, Any]):
+    def __init__(self, failure: Callable[[int], object], how: int) -> None:
+        super().__init__(gym.make("Pendulum-v1"))
+        self._failure, self._how, self._left = failure, how, 40
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        self._left -= 1
+        if self._left < 0:
+            self._failure(self._how)
+        return self.env.step(action)
 
 
 class _Slow(gym.Wrapper[Any, Any, Any, Any]):

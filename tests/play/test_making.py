@@ -238,3 +238,27 @@ def test_a_name_without_its_version_is_no_reason_to_warn() -> None:
     code += "('Pendulum', t3d.Config(env='Pendulum')).make()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_warning_of_mujoco_is_shown_once_and_a_handler_of_the_users_stays(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mujoco = pytest.importorskip("mujoco")
+    monkeypatch.setattr("t3d.play.making._heard", set())
+    maker = EnvMaker("HalfCheetah-v5", Config())
+    before = mujoco.get_mju_user_warning()
+    try:
+        mujoco.set_mju_user_warning(None)
+        for _ in range(3):
+            maker.make().close()
+            mujoco.get_mju_user_warning()("a mass is odd")
+        lines = capsys.readouterr().err.splitlines()
+        assert lines.count("t3d: MuJoCo warns: a mass is odd") == 1
+        assert len(lines) == len(set(lines))
+        own: list[str] = []
+        mujoco.set_mju_user_warning(own.append)
+        maker.make().close()
+        mujoco.get_mju_user_warning()("mine")
+        assert own[-1] == "mine"
+    finally:
+        mujoco.set_mju_user_warning(before)

@@ -75,6 +75,13 @@ def evaluate(words: list[str]) -> int:
     options = [
         Option("episodes", "episodes to play", 10, "N", whole_number),
         Option("seed", "seed of the episodes", 0, "N", whole_number),
+        Option(
+            "eval_envs",
+            "episodes to play at the same time, each in a process of its own",
+            None,
+            "N",
+            whole_number,
+        ),
         _AGENT,
         *_VARIANT,
         TRUST,
@@ -88,9 +95,8 @@ def evaluate(words: list[str]) -> int:
 
     typed_env = _require_trust(typed, config_of(typed.run))
     with say.own_stdout():
-        score = play(
-            typed.run, episodes=typed.episodes, seed=typed.seed, which=typed.agent, **typed_env
-        )
+        played = {"episodes": typed.episodes, "seed": typed.seed, "eval_envs": typed.eval_envs}
+        score = play(typed.run, which=typed.agent, **played, **typed_env)
     if typed.json:
         facts = {"mean": score.mean, "std": score.std, "returns": score.returns}
         facts |= {"success": score.success, "successes": [each.success for each in score.infos]}

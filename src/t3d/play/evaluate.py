@@ -1,17 +1,18 @@
 """Noiseless episodes, separate from training."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from t3d.base.errors import BadInput
+from t3d.base.machine import cores
 from t3d.base.numbers import Array
 from t3d.base.randomness import derived_seed
 from t3d.base.text import percent
-from t3d.play.envs import EnvMaker, GuardedEnv, Spaces
+from t3d.play.envs import Answer, EnvMaker, GuardedEnv, Spaces
 from t3d.play.info import LIMIT, EpisodeInfo
-from t3d.play.workers import EpisodeLost, WorkerEnv
+from t3d.play.workers import WorkerEnv
 
 EvaluationEnv = GuardedEnv | WorkerEnv
 Policy = Callable[[Array], Array]  # states (n, state_dim) -> actions (n, action_dim)
@@ -64,8 +65,15 @@ class Score(NamedTuple):
 
 
 def evaluation_env(maker: EnvMaker) -> EvaluationEnv:
-    """An environment to evaluate in: where those of training run, in this process or not."""
-    return separate_env(maker.for_evaluation())
+    """What to evaluate in: one environment in this process, or some in processes of their own."""
+    config = maker.config
+    count = config.eval_envs
+    if count is None:
+        in_processes = config.env_backend == "processes" and not config.collectors
+        # One more than cores: while the policy chooses an action for one, all cores are busy.
+        count = min(cores() + 1, config.eval_episodes) if in_processes else 1
+    maker = maker.for_evaluation()
+    return WorkerEnv(maker, count) if count > 1 else separate_env(maker)
 
 
 def separate_env(maker: EnvMaker) -> EvaluationEnv:
@@ -93,37 +101,103 @@ def evaluate(
     episodes. Training picks its best agent on "evaluation" episodes; nothing is picked on
     "test" episodes. Once `stop` says so, it returns the episodes that are finished.
     """
+    numbers = ((episode, derived_seed(seed, purpose, episode)) for episode in episodes)
+    play = _play_together if isinstance(env, WorkerEnv) else _play_in_turn
+    finished = play(policy, env, numbers, discount, stop)
     score = Score([], [], [], [], [], [])
-    for episode in episodes:
-        one = None
-        while one is None:
-            if stop():
-                return score
-            try:
-                one = _play(policy, env, derived_seed(seed, purpose, episode), discount, stop)
-            except EpisodeLost:  # the same seed in its next process: the same episode
-                continue
+    for number in sorted(finished):
         columns: tuple[list[Any], ...] = score
-        for column, value in zip(columns, one):
+        for column, value in zip(columns, finished[number].row()):
             column.append(value)
     return score
 
 
-def _play(
-    policy: Policy, env: EvaluationEnv, seed: int, discount: float, stop: Callable[[], bool]
-) -> tuple[Any, ...] | None:
-    """Play one episode, for each column of Score; None if it was stopped."""
-    state, _ = env.reset(seed=seed)
-    start, total, discounted, length = state.copy(), 0.0, 0.0, 0
-    info: EpisodeInfo | None = None  # known at the end
-    while info is None:
-        if stop():
-            return None
-        if length == _ENDLESS:
+class _Episode:
+    """One in progress."""
+
+    def __init__(self, start: Array, discount: float) -> None:
+        self.state, self._start, self._discount = start, start.copy(), discount
+        self._total, self._discounted, self._length = 0.0, 0.0, 0
+        self._terminated = False
+        self._info: EpisodeInfo | None = None  # known at the end
+
+    def add(self, answer: Answer, name: str) -> bool:
+        """Count a step; True if it was the last."""
+        self.state, reward, self._terminated, _, self._info = answer
+        self._total += reward
+        self._discounted += self._discount**self._length * reward
+        self._length += 1
+        if self._info is None and self._length == _ENDLESS:
             advice = "set --max-episode-steps"
-            raise BadInput(f"{env.name}: an episode has {length:,} steps and no end; {advice}")
-        state, reward, terminated, _, info = env.play(policy(state[None])[0])
-        total += reward
-        discounted += discount**length * reward
-        length += 1
-    return total, length, start, discounted, 0.0 if terminated else discount**length, info
+            raise BadInput(f"{name}: an episode has {self._length:,} steps and no end; {advice}")
+        return self._info is not None
+
+    def row(self) -> tuple[Any, ...]:
+        """A value for each column of Score."""
+        cut_off = 0.0 if self._terminated else self._discount**self._length
+        return self._total, self._length, self._start, self._discounted, cut_off, self._info
+
+
+def _play_in_turn(
+    policy: Policy,
+    env: GuardedEnv,
+    numbers: Iterator[tuple[int, int]],
+    discount: float,
+    stop: Callable[[], bool],
+) -> dict[int, _Episode]:
+    """Play one episode after the other, by numbers and seeds; returns those that are finished."""
+    finished: dict[int, _Episode] = {}
+    for number, seed in numbers:
+        if stop():
+            break
+        episode = _Episode(env.reset(seed=seed)[0], discount)
+        while not stop():
+            if episode.add(env.play(policy(episode.state[None])[0]), env.name):
+                finished[number] = episode
+                break
+    return finished
+
+
+def _play_together(
+    policy: Policy,
+    env: WorkerEnv,
+    numbers: Iterator[tuple[int, int]],
+    discount: float,
+    stop: Callable[[], bool],
+) -> dict[int, _Episode]:
+    """The same with an episode in each process at a time, which gives the same numbers.
+
+    For that, the policy sees one state at a time: the rounding of sums may depend on how many
+    there are. Where a process is lost, its episode begins again in the next.
+    """
+    finished: dict[int, _Episode] = {}
+    playing: dict[int, tuple[int, int]] = {}  # the number and the seed of each process's episode
+    begun: dict[int, _Episode] = {}  # by process
+
+    def begin_next(process: int) -> None:
+        following = next(numbers, None)
+        if following is not None:
+            playing[process] = following
+            env.ask_reset(process, following[1])
+
+    try:
+        for process in range(env.count):
+            begin_next(process)
+        while playing and not stop():
+            for process, answer in env.some_answers().items():
+                number, seed = playing[process]
+                if answer is None:
+                    begun.pop(process, None)
+                    env.ask_reset(process, seed)
+                    continue
+                if process not in begun:
+                    begun[process] = _Episode(answer[0], discount)
+                elif begun[process].add(answer, env.name):
+                    finished[number] = begun.pop(process)
+                    del playing[process]
+                    begin_next(process)
+                    continue
+                env.ask_step(process, policy(begun[process].state[None])[0])
+    finally:
+        env.settle()
+    return finished

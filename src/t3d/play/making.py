@@ -19,6 +19,7 @@ from t3d.base.arguments import Arguments, calls, checked, refused
 from t3d.base.errors import BadInput, T3DError
 from t3d.base.extras import how_to_install
 from t3d.base.imports import import_callable, import_module_of, member, name_of
+from t3d.base.output import complain
 from t3d.base.signals import Ended
 from t3d.base.text import blame, did_you_mean, one_line
 from t3d.config import Config
@@ -87,6 +88,7 @@ def _made(
         draw_without_a_screen()
     # An environment that cannot be rendered need not take the argument.
     rendering: dict[str, Any] = {"render_mode": render_mode} if render_mode else {}
+    _hear_mujoco_once(name)
     # A copy: the environment may change what it gets.
     given: dict[str, Any] = copy.deepcopy(dict(arguments)) | rendering
     make = factory(source)
@@ -125,6 +127,30 @@ def _made(
         advice = "make a new one at each call, or train with --single-env (single_env=True)"
         raise BadInput(f"{name!r} returned an environment that is in use already; {advice}")
     return env
+
+
+_heard: set[str] = set()  # what MuJoCo has warned of in this process
+
+
+def _hear_mujoco_once(name: str) -> None:
+    """Show each of MuJoCo's warnings once: by itself it repeats them for every environment.
+
+    Whoever has set a handler of their own keeps it.
+    """
+    entry = str(gym.registry[name].entry_point) if name in gym.registry else ""
+    if "mujoco" not in sys.modules and "mujoco" not in entry:
+        return
+    with suppress(ImportError, AttributeError):  # not installed, or too old for it
+        import mujoco
+
+        if mujoco.get_mju_user_warning() is None:
+            mujoco.set_mju_user_warning(_tell_once)
+
+
+def _tell_once(warning: str) -> None:
+    if warning not in _heard:
+        _heard.add(warning)
+        complain(f"MuJoCo warns: {warning}")
 
 
 # The environments in use here, by their id: an evaluation in that of training would reset it.

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import resource_tracker
+from multiprocessing import connection, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.util import Finalize
 from typing import Any
@@ -41,6 +41,7 @@ class Workers:
         self._pipes: list[Connection | None] = [None] * len(indices)
         self._rows: list[Row | None] = [None] * len(indices)
         self._settings: list[Settings] = [{} for _ in indices]
+        self._due: dict[int, float] = {}  # by when those that were asked by `ask` are to answer
         # They ignore SIGTERM, by which Python would end them at its own exit.
         Finalize(self, _kill_all, (self.processes,), exitpriority=10)
         try:
@@ -135,15 +136,28 @@ class Workers:
                 # A process that the environment forked keeps the pipe open.
                 if not process.is_alive() and not pipe.poll(0):
                     raise EOFError
+        except (EOFError, OSError):
+            return self._died(index)
+        return self._receive(index)
+
+    def _receive(self, index: int) -> Any:
+        """The answer that is in the pipe; an error in it is raised here."""
+        pipe = self._pipes[index]
+        assert pipe is not None
+        try:
             kind, answer = pipe.recv()
         except (EOFError, OSError):
-            process.join(timeout=5)
-            return _Lost(f"died ({_ending(process.exitcode)})")
+            return self._died(index)
         if kind == "broken":
             raise BrokenEnvironment(answer)
         if kind == "refused":
             raise BadInput(answer)
         return answer
+
+    def _died(self, index: int) -> "_Lost":
+        process = self.processes[index]
+        process.join(timeout=5)
+        return _Lost(f"died ({_ending(process.exitcode)})")
 
     def _must_answer(self, index: int, seconds: float) -> Any:
         """A process's answer; that it is lost is an error."""
@@ -187,6 +201,46 @@ class Workers:
             else:
                 results.append((self._row(index), *answer))
         return results
+
+    def ask(self, index: int, command: str, *arguments: Any) -> None:
+        """Have one do something, and do not wait for it: `some_answers` has what comes of it."""
+        self._ask(index, command, *arguments)
+        self._due[index] = time.monotonic() + self._deadline
+
+    def some_answers(self) -> dict[int, tuple[Any, ...] | None]:
+        """What some have answered to `ask`; None where the process was lost, and restarted.
+
+        It waits for half a second at most, and is empty if there is no answer by then.
+        """
+        pipes = {self._pipes[index]: index for index in self._due}
+        ready = [pipes[pipe] for pipe in connection.wait(list(pipes), LOOK_EVERY)]
+        answers: dict[int, Any] = {}
+        for index in ready:
+            del self._due[index]
+            answers[index] = self._receive(index)
+        now = time.monotonic()
+        for index, due in list(self._due.items()):
+            # A process that the environment forked keeps the pipe open.
+            gone = not ready and not self.processes[index].is_alive()
+            if gone or now >= due:
+                del self._due[index]
+                answers[index] = self._answer(index, due)
+        for index, answer in answers.items():
+            answers[index] = None
+            if isinstance(answer, _Lost):
+                self._restart(index, answer.why)
+            else:
+                answers[index] = self._row(index), *answer
+        return answers
+
+    def settle(self) -> None:
+        """Wait for all answers to `ask`, and drop them."""
+        while self._due:
+            index, due = self._due.popitem()
+            with suppress(T3DError):  # nobody is interested any more
+                answer = self._answer(index, due)
+                if isinstance(answer, _Lost):
+                    self._restart(index, answer.why)
 
     def configure(self, index: int, settings: Settings) -> None:
         """Set attributes of an environment whenever it begins an episode, from the next one on."""
@@ -240,18 +294,19 @@ class Workers:
             self._release(index)
 
 
-class EpisodeLost(BrokenEnvironment):
-    """The process of an environment was lost and replaced; the episode can begin again."""
-
-
 class WorkerEnv:
-    """One environment in a process of its own, with the methods of one in this process."""
+    """An environment to evaluate in, in a process of its own, or `count` of them.
 
-    def __init__(self, maker: EnvMaker) -> None:
-        self._workers = Workers(maker, [None])
+    `reset`, `step` and `play` are those of the first, as of an environment in this process.
+    """
+
+    def __init__(self, maker: EnvMaker, count: int = 1) -> None:
+        self.count = count
+        self._workers = Workers(maker, [None] * count)
         self.name = maker.name
         self.spaces, self.time_limit = self._workers.spaces, self._workers.time_limit
         self.layout, self.low, self.high = self.spaces
+        self.some_answers, self.settle = self._workers.some_answers, self._workers.settle
 
     def reset(self, *, seed: int) -> tuple[Array, dict[str, Any]]:
         """Start an episode."""
@@ -262,18 +317,27 @@ class WorkerEnv:
         return *self.play(action)[:4], {}
 
     def play(self, action: Array) -> Answer:
-        """Play one action; EpisodeLost if the process was lost."""
+        """Play one action."""
         answer = self._workers.step(action[None])[0]
         if answer is None:
-            raise EpisodeLost(f"the process of the evaluation environment ({self.name}) was lost")
+            what = f"the process of the evaluation environment ({self.name}) was lost"
+            raise BrokenEnvironment(what)
         return answer
 
+    def ask_reset(self, process: int, seed: int) -> None:
+        """Have a process begin an episode; `some_answers` has its first state."""
+        self._workers.ask(process, "reset", {}, seed)
+
+    def ask_step(self, process: int, action: Array) -> None:
+        """Have a process play an action; `some_answers` has the answer."""
+        self._workers.ask(process, "step", action)
+
     def take_restarts(self) -> list[str]:
-        """Why its process was restarted, each time since the last call."""
+        """Why a process was restarted, each time since the last call."""
         return [why for _, why in self._workers.take_restarts()]
 
     def close(self) -> None:
-        """End the process."""
+        """End the processes."""
         self._workers.close()
 
 

@@ -89,6 +89,7 @@ def evaluate(
     which: Which = "best",
     env: EnvSource | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
+    eval_envs: int | None = None,
     agent: AgentSource | None = None,
     body: str | Body | None = None,
     trust: bool = False,
@@ -119,6 +120,8 @@ def evaluate(
     if env is None and player.env_name is None:
         what = "the agent was made by hand and names no environment"
         raise BadInput(f"{what}; pass env=... (t3d eval: --env NAME)")
+    if eval_envs is not None:
+        config = dataclasses.replace(config, eval_envs=eval_envs, collectors=None)
     number = 0
 
     def numbers() -> Iterator[int]:
