@@ -2,8 +2,8 @@
 
     python benchmarks/evaluation.py [MILLISECONDS]
 
-The environment is Pendulum-v1, 200 steps per episode, which computes for a millisecond at every step,
-as many simulators do. All take turns, and the median of three counts. Returns must be the same.
+The environment is Pendulum-v1, 200 steps per episode, which computes for a millisecond at every
+step, as many simulators do. All take turns, and the median of three counts. Returns must be equal.
 """
 
 import statistics

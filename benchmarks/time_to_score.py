@@ -1,11 +1,12 @@
 """How many minutes of training a score takes: wall clock, with nothing else running.
 
-    python benchmarks/time_to_score.py ENV SCORE [--name NAME] [--seeds 5] [--minutes 20] [OPTION ...]
+    python benchmarks/time_to_score.py ENV SCORE [--name NAME] [--seeds 5] [--minutes 20] ...
 
-trains one run after the other, seeds 0, 1, 2 ..., each until the mean of three evaluations in a row is SCORE
-or better, or for so many minutes. OPTIONs are those of `t3d train`, such as `--preset fast`. NAME stands for them
-in the files. Evaluations do not count: their time is kept apart. Nor does what comes before the first step, such
-as compiling the engine once, which takes some 20 seconds.
+trains one run after the other, seeds 0, 1, 2 ..., each until the mean of three evaluations in a
+row is SCORE or better, or for so many minutes. OPTIONs are those of `t3d train`, such as
+`--preset fast`. NAME stands for them in the files. Evaluations do not count: their time is kept
+apart. Nor does what comes before the first step, such as compiling the engine once, which takes
+some 20 seconds.
 
 Ctrl-C saves the run; the same command resumes it. What was measured is written to
 benchmarks/results/minutes/NAME-ENV-seedN.json, and a line with all seeds ends the output.
@@ -16,7 +17,6 @@ import json
 import platform
 import shlex
 import statistics
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -158,4 +158,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

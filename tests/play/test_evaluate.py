@@ -59,7 +59,7 @@ def test_evaluation_discounts_from_the_first_state_on() -> None:
 
 def test_episodes_played_together_are_those_played_in_turn() -> None:
     def erratic(states: Array) -> Array:
-        return np.sin(1000 * states[:, :3])
+        return np.asarray(np.sin(1000 * states[:, :3]))
 
     with closing(evaluation_env(EnvMaker("Hopper-v5", Config()))) as env:
         in_turn = evaluate(erratic, env, range(7), seed=5, discount=0.9)
@@ -119,7 +119,8 @@ def test_a_process_that_dies_or_hangs_plays_its_episode_again(tmp_path: Path) ->
 def test_an_environment_that_breaks_beside_others_ends_the_evaluation(tmp_path: Path) -> None:
     config = Config(eval_envs=2, env_kwargs={"folder": str(tmp_path)})
     with closing(evaluation_env(EnvMaker("helpers.odd_envs:one_breaks", config))) as env:
-        with pytest.raises(BrokenEnvironment, match="evaluation environment .* out of order"):
+        broken = pytest.raises(BrokenEnvironment, match=r"evaluation environment .* out of order")
+        with broken:
             evaluate(lambda states: states[:, :1], env, range(4), seed=5)
 
 
@@ -132,7 +133,7 @@ def test_as_many_episodes_at_the_same_time_as_are_useful() -> None:
     assert count(env_backend="processes") == min(10, cores() + 1)
     assert count(env_backend="processes", eval_episodes=1) == 1
     assert count(env_backend="processes", eval_envs=1) == 1
-    with pytest.raises(BadInput, match="with --collectors, these play .*; leave out --eval-envs"):
+    with pytest.raises(BadInput, match=r"with --collectors, these play .*; leave out --eval-envs"):
         Config(collectors=2, eval_envs=2)
     with pytest.raises(BadInput, match="--single-env does not go with --eval-envs 2; leave out"):
         Config(single_env=True, eval_envs=2)

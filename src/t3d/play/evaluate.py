@@ -102,8 +102,10 @@ def evaluate(
     "test" episodes. Once `stop` says so, it returns the episodes that are finished.
     """
     numbers = ((episode, derived_seed(seed, purpose, episode)) for episode in episodes)
-    play = _play_together if isinstance(env, WorkerEnv) else _play_in_turn
-    finished = play(policy, env, numbers, discount, stop)
+    if isinstance(env, WorkerEnv):
+        finished = _play_together(policy, env, numbers, discount, stop)
+    else:
+        finished = _play_in_turn(policy, env, numbers, discount, stop)
     score = Score([], [], [], [], [], [])
     for number in sorted(finished):
         columns: tuple[list[Any], ...] = score

@@ -212,7 +212,7 @@ class Workers:
 
         It waits for half a second at most, and is empty if there is no answer by then.
         """
-        pipes = {self._pipes[index]: index for index in self._due}
+        pipes: dict[Any, int] = {self._pipes[index]: index for index in self._due}
         ready = [pipes[pipe] for pipe in connection.wait(list(pipes), LOOK_EVERY)]
         answers: dict[int, Any] = {}
         for index in ready:
