@@ -47,7 +47,7 @@ class Knobs(TypedDict, total=False):
     staleness: int
     ray: str
     collector_cpus: float
-    env_backend: Literal["inline", "processes", "envpool"]
+    env_backend: Literal["inline", "processes", "envpool", "batched"]
     env_deadline: float
     env_restarts: int
     eval_envs: int | None

@@ -94,10 +94,11 @@ class Config:
         above=0,
         maximum=1024,
     )
-    env_backend: Literal["inline", "processes", "envpool"] = knob(
+    env_backend: Literal["inline", "processes", "envpool", "batched"] = knob(
         "machine",
         "inline",
-        "where environments run: inline (in this process), processes (one each) or envpool",
+        "where environments run: inline (in this process), processes (one each), envpool, or"
+        " batched (one object plays all, such as a gymnasium.vector.VectorEnv)",
     )
     env_deadline: float = knob(
         "machine",
@@ -523,6 +524,9 @@ class Config:
         if self.collectors and self.eval_envs:
             advice = "leave out --eval-envs"
             raise BadInput(f"with --collectors, these play the evaluation episodes; {advice}")
+        if self.collectors and self.env_backend == "batched":
+            advice = "leave out --collectors"
+            raise BadInput(f"a batch of environments is played in this process; {advice}")
         fitting = {"num_envs": 1, "collectors": None, "env_backend": "inline", "eval_envs": None}
         if self.single_env:
             fitting["remake_envs"] = False

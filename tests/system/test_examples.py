@@ -16,7 +16,7 @@ from helpers.commands import wait_for_step
 from helpers.runs import TINY, t3d_process
 from t3d.cli.main import main as command
 from t3d.run.folder import RunFolder
-from t3d.run.records import Stop
+from t3d.run.records import Episode, Stop
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -26,7 +26,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder from which the examples can be imported, and that runs may be written to."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(EXAMPLES)
-    for name in ("arm", "own_agent", "own_body"):
+    for name in ("arm", "batched_carts", "own_agent", "own_body"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     return tmp_path
 
@@ -201,3 +201,15 @@ def test_the_arm_reaches_the_target_that_it_is_steered_to() -> None:
         *_, truncated, info = env.step(np.ones(2, np.float32))
     assert truncated  # and not terminated
     assert not info["is_success"]
+
+
+def test_a_batched_simulator_in_pytorch_learns_to_stop_in_the_middle(here: Path) -> None:
+    knobs: dict[str, Any] = {"env_backend": "batched", "num_envs": 32, "updates_per_step": 0.1}
+    knobs |= {"steps": 32_000, "random_steps": 3_200, "hidden": (64, 64), "batch_size": 64}
+    knobs |= {"learning_rate": 1e-3, "eval_every": 16_000, "eval_episodes": 5, "threads": 1}
+    t3d.train("batched_carts:Carts", run="run", quiet=True, preset="default", **knobs)
+    first, *_, last = RunFolder("run").records(t3d.Evaluation)
+    assert last.mean > -20 > first.mean
+    assert (last.success or 0.0) >= 0.8
+    for episode in RunFolder("run").records(Episode):
+        assert episode.length == 100 or (episode.return_ or 0) < -100  # off the rail

@@ -77,7 +77,7 @@ class Collector:
     def take_events(self) -> list[Event]:
         """The environments whose process was lost and restarted since the last call."""
         events = []
-        for index, why in self.environments.vector.take_restarts():
+        for index, why in self.environments.take_restarts():
             env, episode = self.environments.first + index, int(self.environments.episode[index])
             events.append(restart_event(env, why, episode=episode))
         return events

@@ -17,6 +17,7 @@ from t3d.base.text import blame as blame
 from t3d.base.text import did_you_mean, one_line, shown
 from t3d.config import Config
 from t3d.play import surroundings
+from t3d.play.batch import OneOfBatch
 from t3d.play.info import EpisodeInfo, Tally
 from t3d.play.making import EnvSource as EnvSource
 from t3d.play.making import create, release, rendered, unfolded
@@ -62,7 +63,8 @@ def close_env(env: gym.Env[Any, Any]) -> None:
         raise_interrupt(error)
 
 
-def _check_spaces(env: gym.Env[Any, Any], name: str) -> None:
+def check_spaces(env: Any, name: str) -> None:
+    """Refuse an environment, or what has its spaces, if T3D cannot act in it."""
     missing = [n for n in ("action_space", "observation_space") if not hasattr(env, n)]
     if missing:
         raise BadInput(f"{name!r} has no {missing[0]}; set it in the environment's __init__")
@@ -331,6 +333,9 @@ class EnvMaker:
         name, config = self.name, self.config
         mode = "rgb_array" if config.pixels else render_mode
         pooled = config.env_backend == "envpool"
+        if render_mode and config.env_backend == "batched" and name not in gym.registry:
+            advice = "t3d record RUN --env NAME plays in another environment"
+            raise BadInput(f"{name!r} is played in batches, of which no video is made; {advice}")
         if pooled and (config.env_kwargs or config.wrap):
             knob = "env_kwargs" if config.env_kwargs else "wrap"
             advice = "use --env-backend inline or processes"
@@ -343,6 +348,9 @@ class EnvMaker:
 
         def fresh() -> gym.Env[Any, Any]:
             env: gym.Env[Any, Any]
+            # A video is of Gymnasium's environment of this name.
+            if config.env_backend == "batched" and not render_mode:
+                return OneOfBatch(self.source, config)
             env = PooledEnv(name, mode) if pooled else create(self.source, config, mode)
             if config.rate:
                 env = Paced(env, config.rate, self.lateness)
@@ -359,7 +367,7 @@ class EnvMaker:
         try:
             with surroundings.undone():
                 env = fresh()
-            _check_spaces(env, name)
+            check_spaces(env, name)
             changed = surroundings.changes(usual)
             if changed:
                 raise BadInput(f"environment {name!r} changed {changed[0]}; {surroundings.ADVICE}")

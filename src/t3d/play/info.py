@@ -128,6 +128,83 @@ class Tally:
         return EpisodeInfo(success, means)
 
 
+class BatchTally:
+    """Adds up the numbers in the infos of a batch: arrays with a number of each environment."""
+
+    def __init__(self, log_info: str, num_envs: int) -> None:
+        chosen_names(log_info)  # refuses what is none
+        self._log_info, self._num_envs = log_info, num_envs
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin an episode in all of them."""
+        self._sums: dict[str, Any] = {}  # by key: the sums, and of how many
+        self._last: dict[Any, Any] = {}
+
+    def add(self, info: dict[Any, Any], played: Any) -> None:
+        """Add the infos of one step of those that played it."""
+        self._last = info
+        final = info.get("final_info")
+        if isinstance(final, dict):
+            self._last = info | self._with(final)
+        sample = {key: self._number(key, 0) for key in self._last if type(key) is str}
+        for key in recorded(sample, self._log_info):
+            values = self._numbers(key)
+            if values is None:
+                continue
+            if key not in self._sums:
+                if len(self._sums) == LIMIT:
+                    continue
+                self._sums[key] = np.zeros((2, self._num_envs))
+            values = values.astype(np.float64)
+            there = played & self._there(key) & (np.abs(values) <= _LARGEST)
+            self._sums[key] += np.where(there, values, 0.0), there
+
+    def _with(self, final: dict[Any, Any]) -> dict[Any, Any]:
+        """The infos of last steps, in place of those of the next episodes' first."""
+        merged: dict[Any, Any] = {}
+        for key in final:
+            now, then = self._numbers(key), self._there(key)
+            then &= now is not None
+            last = final[key]
+            if type(key) is not str or key[:1] == "_" or np.shape(last) != (self._num_envs,):
+                continue
+            mask = np.asarray(final.get(f"_{key}", np.ones(self._num_envs)), np.bool_)
+            merged[key] = np.where(mask, last, np.zeros_like(last) if now is None else now)
+            merged[f"_{key}"] = mask | then
+        return merged
+
+    def _there(self, key: str) -> Any:
+        """Which environments have this number: by Gymnasium's rule, `_x` says it of `x`."""
+        mask = self._last.get(f"_{key}")
+        if isinstance(mask, np.ndarray) and mask.shape == (self._num_envs,):
+            return mask.astype(np.bool_)
+        return np.ones(self._num_envs, np.bool_)
+
+    def _number(self, key: str, index: int) -> float | None:
+        """An environment's number; None if there is none."""
+        values = self._numbers(key)
+        return None if values is None else number(values[index])
+
+    def _numbers(self, key: str) -> Any:
+        """The array of this name, if it has a number of each environment; else None."""
+        values = self._last.get(key)
+        if not isinstance(values, np.ndarray) or values.shape != (self._num_envs,):
+            return None
+        return values if values.dtype.kind in "fiub" else None
+
+    def end(self, index: int) -> EpisodeInfo:
+        """What an environment's episode comes to; it begins again from nothing."""
+        ends = [self._number(key, index) for key in _SUCCESS if self._there(key)[index]]
+        success = next((end != 0 for end in ends if end is not None), None)
+        means = {}
+        for key, (sums, counts) in self._sums.items():
+            if counts[index]:
+                means[shown_name(key)] = float(sums[index] / counts[index])
+            sums[index] = counts[index] = 0.0
+        return EpisodeInfo(success, means)
+
+
 class Survey:
     """Which numbers the infos of some steps have, and which of them are odd."""
 

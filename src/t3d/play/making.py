@@ -11,6 +11,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any, TypeAlias, cast
 
 import gymnasium as gym
@@ -52,7 +53,7 @@ def factory(source: EnvSource) -> Callable[..., Any]:
     """What makes an environment, given its arguments."""
     if callable(source):
         return source
-    maker = _callable_in_module(source)
+    maker = callable_in_module(source)
     return maker or functools.partial(gym.make, source, disable_env_checker=True)
 
 
@@ -88,12 +89,30 @@ def _made(
         draw_without_a_screen()
     # An environment that cannot be rendered need not take the argument.
     rendering: dict[str, Any] = {"render_mode": render_mode} if render_mode else {}
+    env = made(source, name, factory(source), arguments, rendering)
+    if not isinstance(env, gym.Env):
+        what = f"{name!r} made a {type(env).__name__}; expected a gymnasium.Env"
+        batched = isinstance(env, gym.vector.VectorEnv)
+        raise BadInput(f"{what}{', or play it with --env-backend batched' if batched else ''}")
+    if lent(source) is source and not _claim(env):
+        advice = "make a new one at each call, or train with --single-env (single_env=True)"
+        raise BadInput(f"{name!r} returned an environment that is in use already; {advice}")
+    return env
+
+
+def made(
+    source: EnvSource,
+    name: str,
+    make: Callable[..., Any],
+    arguments: Mapping[str, Any],
+    rendering: Mapping[str, Any] = MappingProxyType({}),
+) -> Any:
+    """What `make` returns for some arguments; whatever it raises becomes one line."""
     _hear_mujoco_once(name)
     # A copy: the environment may change what it gets.
-    given: dict[str, Any] = copy.deepcopy(dict(arguments)) | rendering
-    make = factory(source)
+    given: dict[str, Any] = copy.deepcopy(dict(arguments)) | dict(rendering)
     try:
-        env = make(**given)
+        return make(**given)
     except gym.error.DependencyNotInstalled as error:
         raise BadInput(missing_extra(name, error)) from error
     except ModuleNotFoundError as error:
@@ -111,7 +130,7 @@ def _made(
     except BaseException as error:
         raise_interrupt(error)
         own = lent(source)
-        maker = own if callable(own) else _callable_in_module(own) or _entry_point(name)
+        maker = own if callable(own) else callable_in_module(own) or _entry_point(name)
         refusal = refused(f"environment {name!r}", maker, arguments, error)
         if refusal:
             raise BadInput(refusal) from error
@@ -120,13 +139,6 @@ def _made(
             raise BadInput(f"environment {name!r} takes no render_mode; {advice}") from error
         advice = f" with {given}" if given else ""
         raise BadInput(f"environment {name!r} cannot be made{advice}: {blame(error)}") from error
-    if not isinstance(env, gym.Env):
-        kind = type(env).__name__
-        raise BadInput(f"{name!r} made a {kind}; expected a gymnasium.Env")
-    if lent(source) is source and not _claim(env):
-        advice = "make a new one at each call, or train with --single-env (single_env=True)"
-        raise BadInput(f"{name!r} returned an environment that is in use already; {advice}")
-    return env
 
 
 _heard: set[str] = set()  # what MuJoCo has warned of in this process
@@ -222,7 +234,7 @@ def unfolded(source: EnvSource) -> tuple[EnvSource, Arguments]:
     return (called, arguments) if importable else (source, Arguments())
 
 
-def _callable_in_module(source: str) -> Callable[..., Any] | None:
+def callable_in_module(source: str) -> Callable[..., Any] | None:
     """What `module:name` names, if it is a callable; None if Gymnasium is to look it up."""
     module_name, colon, attribute = source.partition(":")
     if not colon:

@@ -89,7 +89,7 @@ class Observer:
             return _vector(self.parts[0], observation).reshape(-1)
         if first:
             self._actions = [np.zeros_like(action) for action in self._actions]
-        values = [(part, _pick(part, observation)) for part in self.parts]
+        values = [(part, part_of(part, observation)) for part in self.parts]
         vectors = [_vector(part, value).reshape(-1) for part, value in values if not part.image]
         if not self.layout.images:
             if self._depth > 1:
@@ -192,7 +192,8 @@ def _as_channels_first(part: _Part) -> tuple[int, ...]:
     return channels, height, width
 
 
-def _pick(part: _Part, observation: Any) -> Any:
+def part_of(part: _Part, observation: Any) -> Any:
+    """A part of an observation, or of those of a batch."""
     if part.key is None:
         return observation
     named = isinstance(part.key, str)

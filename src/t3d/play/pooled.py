@@ -23,6 +23,11 @@ def can_render(task: str) -> bool:
     return _family(task) in _FRAME_RATES
 
 
+def has_task(task: str) -> bool:
+    """Whether EnvPool has a task of this name."""
+    return task in _library().list_all_envs()
+
+
 def _family(task: str) -> str:
     """The module of EnvPool that has a task; one that none has is refused."""
     registry: Any = _library().registration.registry
@@ -103,6 +108,40 @@ class PooledEnv(gym.Env[Any, Array]):
     def render(self) -> Any:
         """A picture, (height, width, 3)."""
         return self._pool.render()[0]
+
+
+class Pool(gym.vector.VectorEnv[Any, Array, Array]):
+    """One pool of many environments, with the interface of Gymnasium's batches.
+
+    EnvPool takes a seed only when a pool is made: so `reset` makes a new one.
+    """
+
+    def __init__(self, task: str, num_envs: int) -> None:
+        self.metadata = {"autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP}
+        self.num_envs, self._task = num_envs, task
+        self._pool = self._make(0)
+        with no_warnings():  # at their first use: that bounds are rounded
+            self.single_observation_space = self._pool.observation_space
+            self.single_action_space = self._pool.action_space
+        limit = self._pool.spec.config.max_episode_steps
+        self.spec = gym.envs.registration.EnvSpec(task, max_episode_steps=limit)
+
+    def _make(self, seed: int) -> Any:
+        options = {"num_envs": self.num_envs, "seed": seed % 2**31}
+        return _library().make(self._task, env_type="gymnasium", **options)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode in all of them."""
+        self._pool = self._make(0 if seed is None else seed)
+        observation, info = self._pool.reset()
+        return observation, info
+
+    def step(self, actions: Array) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
+        """Play one action in each."""
+        answer: tuple[Any, Array, Array, Array, dict[str, Any]] = self._pool.step(actions)
+        return answer
 
 
 def _first(rows: Any) -> Any:

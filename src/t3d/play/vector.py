@@ -106,11 +106,14 @@ class Environments:
     at_rest = True  # an evaluation may be played now: always, as it has an environment of its own
 
     def __init__(self, maker: EnvMaker, first: int = 0) -> None:
+        self.vector = make_vector(maker, range(first, first + maker.config.num_envs))
+        self._keep(maker, first, self.vector.spaces)
+
+    def _keep(self, maker: EnvMaker, first: int, spaces: Spaces) -> None:
+        """All that a run knows of its environments, before their first episode."""
         self.first, config = first, maker.config
         self.indices = range(first, first + config.num_envs)
-        self.vector = make_vector(maker, self.indices)
-        self.low, self.high = self.vector.spaces.low, self.vector.spaces.high
-        self.layout = self.vector.spaces.layout
+        self.layout, self.low, self.high = spaces
         self.num_envs = config.num_envs
         self.seed = config.seed
         self.lateness = maker.lateness
@@ -147,6 +150,10 @@ class Environments:
     def _apply(self, index: int, settings: Settings, before: Settings) -> None:
         self.applied[index] = settings, before
         self.vector.configure(index, settings)
+
+    def take_restarts(self) -> list[tuple[int, str]]:
+        """Whose process was restarted since the last call, and why."""
+        return self.vector.take_restarts()
 
     def set_attribute(self, name: str, value: Any) -> None:
         """Set an attribute of every environment, when its next episode begins.

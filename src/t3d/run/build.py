@@ -19,6 +19,7 @@ from t3d.learn.agent import Agent
 from t3d.learn.engines import AGENTS, make_agent, reference_threads
 from t3d.learn.networks import BODIES
 from t3d.learn.replay.memory import ReplayBuffer
+from t3d.play.batched import BatchedEnvironments
 from t3d.play.collect import Collector
 from t3d.play.collecting import Collecting
 from t3d.play.envs import EnvMaker, Spaces
@@ -95,10 +96,16 @@ def _build(maker: EnvMaker, env: EvaluationEnv, scratch: Path, opened: ExitStack
         player = partial(_player, config, threads, own)
         collector = Collectors(maker, spaces, agent, player)
     else:
-        environments = OneEnvironment(maker) if config.single_env else Environments(maker)
-        collector = Collector(environments, config)
+        collector = Collector(_environments(maker), config)
     parts = config, why_this_engine, spaces, agent, memory, collector, env
     return Parts(*parts, opened.pop_all())
+
+
+def _environments(maker: EnvMaker) -> Environments:
+    """Those of a run in this process."""
+    if maker.config.single_env:
+        return OneEnvironment(maker)
+    return (BatchedEnvironments if maker.config.env_backend == "batched" else Environments)(maker)
 
 
 def memory_for(

@@ -79,6 +79,9 @@ def _restore(
         if run.collector.lost:
             what = "the episode in progress was cut and a new one begins"
             differences.append(f"{what}, since nothing is played again in the only environment")
+    elif run.config.env_backend == "batched":
+        what = "every episode in progress was cut and a new one begins"
+        differences.append(f"{what}, since a batch of environments cannot play them again")
     else:
         differences += _compare_episodes(run, progress)
     progress.not_bit_exact += [f"at step {step:,} {each}" for each in differences]

@@ -62,12 +62,16 @@ def _start(
     """A new run, with `remake_envs` if the environment carries state from episode to episode."""
     if maker.config.single_env:
         trial = Trial("unknown", why="nothing is tried in the only environment")
+    elif maker.config.env_backend == "batched":
+        trial = Trial("unknown", why="a batch of environments cannot repeat an episode")
     else:
         trial = _trial(maker)
     if trial.repeats == "when new":
         config = dataclasses.replace(maker.config, remake_envs=True)
         maker = dataclasses.replace(maker, config=config)
     run = Run.start(maker, folder, about, waiting, source)
+    if maker.config.env_backend == "batched":
+        run.notes.append("a batch of environments: a resumed run begins new episodes in all")
     if trial.repeats == "when new":
         what = "the environment carries state from one episode to the next"
         run.notes.append(f"{what}: every episode gets a new one, as with --remake-envs")
