@@ -68,7 +68,7 @@ PRESETS: dict[str, Preset] = {
         {"agent": "td7", "random_steps": 25_000},
     ),
     "td7-slim": Preset(
-        "TD7 with half the units: nearly as much from every step, in a quarter of the time",
+        "TD7 with half the units: an update takes a quarter of the time",
         {"agent": "td7", "hidden": (128, 128), "embedding": 128},
     ),
     "fast": Preset(

@@ -153,6 +153,8 @@ def test_eval_gives_mean_std_and_each_episode(
     output = capsys.readouterr().out
     assert f"mean {score['mean']:,.2f}" in output
     assert output.count("episode ") == 3
+    main(["eval", str(run), "--episodes", "3", "--seed", "1", "--json", "--eval-envs", "2"])
+    assert json.loads(capsys.readouterr().out) == score
     main(["eval", str(run), "--episodes", "3", "--seed", "2", "--json"])
     assert json.loads(capsys.readouterr().out)["returns"] != score["returns"]
 
