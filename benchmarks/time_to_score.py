@@ -68,8 +68,9 @@ class Clock(t3d.Watcher):
         return f"{self.score:g} three times in a row" if passed(self.curve, self.score) else None
 
     def on_end(self, run: Any) -> None:
-        """Keep the curve in the run's folder."""
-        (run.folder.path / FILE).write_text(json.dumps(self.curve))
+        """Keep the curve in the run's folder, if it is complete."""
+        if self.trained >= 60 * self.minutes or run.finished or passed(self.curve, self.score):
+            (run.folder.path / FILE).write_text(json.dumps(self.curve))
 
     def state_dict(self) -> Json:
         """The clock of a run that is resumed goes on."""

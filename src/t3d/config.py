@@ -118,8 +118,8 @@ class Config:
     eval_envs: int | None = knob(
         "machine",
         None,
-        "how many evaluation episodes are played at the same time, each in a process of its own;"
-        " default: 1 in this process; with --env-backend processes, one more than cores",
+        "evaluation episodes that are played at the same time, each in a process of its own;"
+        " default: one after the other, or one more than cores with --env-backend processes",
         minimum=1,
         maximum=10**4,
     )
@@ -539,7 +539,11 @@ class Config:
             value = getattr(self, name)
             if value != needed:
                 what = "--single-env" if self.single_env else flag("rate", self.rate)
-                advice = f"leave out --{name}" if needed is None else f"use {flag(name, needed)}"
+                advice = (
+                    f"leave out --{name.replace('_', '-')}"
+                    if needed is None
+                    else f"use {flag(name, needed)}"
+                )
                 raise BadInput(f"{what} does not go with {flag(name, value)}; {advice}")
 
     @classmethod

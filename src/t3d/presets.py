@@ -72,7 +72,7 @@ PRESETS: dict[str, Preset] = {
         {"agent": "td7", "hidden": (128, 128), "embedding": 128},
     ),
     "fast": Preset(
-        "the least time to a good score: small networks, and four steps of play for each update",
+        "TD3 for the clock: small networks, and four steps of play for each update",
         {
             **_QUICK,
             "num_envs": 16,
@@ -82,7 +82,7 @@ PRESETS: dict[str, Preset] = {
         },
     ),
     "td7-fast": Preset(
-        "TD7 in the same way: fewer steps to the score than with fast",
+        "TD7 for the clock: the least time to a score that was measured here",
         {**_QUICK, "agent": "td7", "embedding": 128, "num_envs": 8, "eval_every": 20_000},
     ),
     "Pendulum-v1": Preset(

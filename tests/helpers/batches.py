@@ -101,8 +101,20 @@ class _Flawed(VectorWrapper[Any, Any, Any, Any, Any]):
         observation, reward, terminated, truncated, info = super().step(actions)
         if self._flaw == "no final":
             info.pop("final_obs", None)
+        if self._flaw == "short finals" and "final_obs" in info:
+            info["final_obs"] = info["final_obs"][:1]
         if self._flaw == "says next":
             info = {}
+        if self._flaw == "odd info":
+            more: dict[Any, Any] = {
+                3: np.zeros(3),
+                "empty": np.zeros(0),
+                "_height": np.ones(1),
+                "x": object(),
+            }
+            info |= more
+        if self._flaw == "changes the dtype" and terminated.any():
+            torch.set_default_dtype(torch.float64)
         if self._flaw == "nan":
             observation[1, 2] = np.nan
         if self._flaw == "infinite reward":
@@ -118,6 +130,36 @@ class _Flawed(VectorWrapper[Any, Any, Any, Any, Any]):
         if self._flaw == "four values":
             return observation, reward, terminated, info
         return observation, reward, terminated, truncated, info
+
+
+class _InDicts(VectorWrapper[Any, Any, Any, Any, Any]):
+    """Observations as a dict with one tensor, which has a gradient; ends as lists."""
+
+    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
+        super().__init__(env)
+        self.single_observation_space = gym.spaces.Dict(toy=env.single_observation_space)
+
+    def _dict(self, rows: Any) -> Any:
+        return {"toy": torch.from_numpy(rows.copy()).requires_grad_()}
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        observation, info = super().reset(seed=seed, options=options)
+        return self._dict(observation), info
+
+    def step(self, actions: Any) -> Any:
+        observation, reward, terminated, truncated, info = super().step(actions.numpy())
+        if "final_obs" in info:
+            rows = [np.zeros(4) if each is None else each for each in info["final_obs"]]
+            info["final_obs"] = {"toy": torch.tensor(np.stack(rows), requires_grad=True)}
+        return self._dict(observation), reward, terminated.tolist(), truncated.tolist(), info
+
+    def close(self, **arguments: Any) -> None:
+        raise RuntimeError("it will not close")
+
+
+def in_dicts(num_envs: int, mode: str = "next") -> VectorEnv[Any, Any, Any]:
+    """A batch of dicts that refuses to close."""
+    return _InDicts(toys(num_envs, mode))
 
 
 def flawed(num_envs: int, mode: str, flaw: str) -> VectorEnv[Any, Any, Any]:

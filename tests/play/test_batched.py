@@ -19,6 +19,7 @@ from t3d.play.batched import BatchedEnvironments
 from t3d.play.collect import Collector
 from t3d.play.envs import EnvMaker
 from t3d.play.evaluate import evaluate, evaluation_env
+from t3d.run.doctor import examine
 from t3d.run.folder import RunFolder
 from t3d.run.records import Episode
 
@@ -103,14 +104,19 @@ def test_each_environment_of_a_batch_plays_as_it_would_alone(
 
 @pytest.mark.parametrize("mode", sorted(batches.MODES))
 def test_tensors_of_pytorch_are_taken_and_given(mode: str) -> None:
-    log, _ = played(f"{BATCHES}:in_torch", 3, 20, env_kwargs={"mode": mode})
-    assert check_rows(log, [3, 1, 5]) > 3
+    for source in ("in_torch", "in_dicts"):
+        log, _ = played(f"{BATCHES}:{source}", 3, 20, env_kwargs={"mode": mode})
+        assert check_rows(log, [3, 1, 5]) > 3
+    maker = EnvMaker(f"{BATCHES}:in_dicts", config(3, env_kwargs={"mode": mode}))
+    with closing(evaluation_env(maker)) as env:
+        assert evaluate(lambda rows: rows[:, :1], env, range(2), seed=0).lengths[0] == 3
 
 
 @pytest.mark.parametrize(
     ("mode", "flaw", "words"),
     [
         ("same", "no final", r"environment 1 ended, and the info has no final_obs for it.*lost"),
+        ("same", "short finals", r"final_obs of the info has no row for environment 1, which end"),
         ("same", "says next", r"environment 1 ended with the step before, and has reward .* reset"),
         ("next", "says same", "ended, and the info has no final_obs for it"),
         ("disabled", "resets others", r"reset_mask changed environment 0, which had not ended"),
@@ -122,11 +128,36 @@ def test_tensors_of_pytorch_are_taken_and_given(mode: str) -> None:
         ("next", "raises", r"step\(\) raised RuntimeError: out of order"),
         ("next", "four values", r"step\(\) must return \(observations, rewards, terminations"),
         ("next", "odd mode", "has autoreset_mode 'sometimes'; expected one of"),
+        ("disabled", "changes the dtype", "it changed .*dtype.*; have it put that back"),
     ],
 )
 def test_a_batch_that_breaks_a_rule_is_named(mode: str, flaw: str, words: str) -> None:
     with pytest.raises(T3DError, match=words):
         played(f"{BATCHES}:flawed", 3, 20, env_kwargs={"mode": mode, "flaw": flaw})
+
+
+def test_an_odd_info_is_done_without(tmp_path: Path) -> None:
+    arguments = {"mode": "same", "flaw": "odd info"}
+    knobs = TINY | {"num_envs": 3, "env_backend": "batched", "max_episode_steps": 0}
+    run = tmp_path / "run"
+    t3d.train(f"{BATCHES}:flawed", run=run, quiet=True, env_kwargs=arguments, **knobs)
+    episodes = list(RunFolder(run).records(Episode))
+    assert {episode.success for episode in episodes} == {0, 1}
+
+
+def test_what_is_not_for_batches_says_so(tmp_path: Path) -> None:
+    run, name = tmp_path / "run", f"{BATCHES}:toys"
+    knobs = TINY | {"num_envs": 3, "env_backend": "batched", "max_episode_steps": 0}
+    with pytest.raises(T3DError, match="Curriculum cannot set 'lengths' in a batch of environm"):
+        t3d.train(name, run=run, watchers=[t3d.Curriculum("lengths", [[0, [1]]])], **knobs)
+    t3d.train(name, run=run, quiet=True, **knobs)
+    with pytest.raises(T3DError, match="cannot be continued elsewhere: resume with --env-backend"):
+        t3d.resume(run, env_backend="inline", steps=100)
+    with pytest.raises(T3DError, match="is played in batches, of which no video is made"):
+        t3d.make_env(run, render_mode="rgb_array")
+    diagnosis = examine(EnvMaker(name, config(3)), seconds=0.1)
+    assert diagnosis.facts["deterministic"] == "not known: a batch cannot repeat an episode"
+    assert diagnosis.facts["environment's speed"].endswith("one of a batch alone")
 
 
 def test_a_batch_that_says_nothing_resets_with_the_next_step() -> None:
@@ -159,7 +190,7 @@ def test_what_does_not_go_with_a_batch_is_refused(
 def test_a_name_without_a_batched_form_and_a_batch_without_the_backend_are_refused() -> None:
     with pytest.raises(BadInput, match=r"'Reacher2D-v9' has no batched form.*module:callable"):
         EnvMaker("Reacher2D-v9", config(2)).make()
-    with pytest.raises(BadInput, match="or play it with --env-backend batched"):
+    with pytest.raises(BadInput, match="play a batch with --env-backend batched"):
         EnvMaker(f"{BATCHES}:four", Config()).make()
 
 

@@ -133,6 +133,7 @@ def test_as_many_episodes_at_the_same_time_as_are_useful() -> None:
     assert count(env_backend="processes") == min(10, cores() + 1)
     assert count(env_backend="processes", eval_episodes=1) == 1
     assert count(env_backend="processes", eval_envs=1) == 1
+    assert count(eval_envs=9, eval_episodes=2) == 2
     with pytest.raises(BadInput, match=r"with --collectors, these play .*; leave out --eval-envs"):
         Config(collectors=2, eval_envs=2)
     with pytest.raises(BadInput, match="--single-env does not go with --eval-envs 2; leave out"):

@@ -32,6 +32,7 @@ _OF_ONE: dict[str, Any] = {
     **{"pixels": False, "frame_stack": 1, "action_history": 0},
 }
 _LARGEST = float(np.finfo(np.float32).max)
+_CLOSE_LIMIT = 10.0  # seconds that a batch has to close
 _WHAT = "a gymnasium.vector.VectorEnv"
 
 
@@ -83,13 +84,17 @@ def reset_mode(env: Any, name: str) -> AutoresetMode:
     try:
         return AutoresetMode.NEXT_STEP if stated is None else AutoresetMode(stated)
     except ValueError as error:
-        modes = ", ".join(str(mode) for mode in AutoresetMode)
+        modes = ", ".join(f"AutoresetMode.{mode.name}" for mode in AutoresetMode)
         what = f"{name!r} has autoreset_mode {stated!r}"
         raise BadInput(f"{what}; expected one of {modes}") from error
 
 
 def as_array(values: Any) -> Any:
-    """Numbers of PyTorch or JAX, wherever they are, as an array; what is something else stays."""
+    """Numbers of PyTorch or JAX, wherever they are, as arrays; what is something else stays."""
+    if isinstance(values, dict):
+        return {name: as_array(part) for name, part in values.items()}
+    if isinstance(values, tuple):
+        return tuple(as_array(part) for part in values)
     if hasattr(values, "detach"):
         values = values.detach().cpu()
     return np.asarray(values) if hasattr(values, "__array__") else values
@@ -153,14 +158,16 @@ class OneOfBatch(gym.Env[Any, Any]):
         self._seen, reward, terminated, truncated, info = self._batch.step(
             like(self._seen, actions)
         )
-        ends = as_array(terminated)[0], as_array(truncated)[0]
+        terminated, truncated = np.asarray(as_array(terminated)), np.asarray(as_array(truncated))
+        ends = terminated[0], truncated[0]
         observation = row_of(self._seen, 0)
         if any(ends):
             last = final_observation(info, 0)
             if last is not None:
-                observation, info = last, info | (info.get("final_info") or {})
+                observation, final = last, info.get("final_info")
+                info = info | final if isinstance(final, dict) else info
         elif self._mode is AutoresetMode.DISABLED:
-            others = np.asarray(as_array(terminated) | as_array(truncated), np.bool_)
+            others = terminated.astype(np.bool_) | truncated.astype(np.bool_)
             if others.any():
                 self._seen, _ = self._batch.reset(options={"reset_mask": others})
         return as_array(observation), as_array(reward)[0], *ends, _scalars(info)
@@ -171,13 +178,19 @@ class OneOfBatch(gym.Env[Any, Any]):
 
 
 def _scalars(info: Any) -> dict[str, Any]:
-    """The numbers of the first environment's info."""
-    if not isinstance(info, dict):
+    """The numbers of the first environment's info; it is foreign, and an odd one has none."""
+    try:
+        arrays = {key: as_array(each) for key, each in info.items() if type(key) is str}
+        numbers = {
+            key: array
+            for key, array in arrays.items()
+            if isinstance(array, np.ndarray) and array.ndim == 1 and array.dtype.kind in "fiub"
+        }
+        masks = {key: numbers.get(f"_{key}", np.ones(1)) for key in numbers if key[:1] != "_"}
+        return {key: numbers[key][0] for key, mask in masks.items() if mask[0]}
+    except BaseException as error:
+        raise_interrupt(error)
         return {}
-    arrays = {key: as_array(value) for key, value in info.items()}
-    numbers = {k: a for k, a in arrays.items() if isinstance(a, np.ndarray) and a.ndim == 1}
-    there = {k: k[:1] != "_" and bool(np.all(numbers.get(f"_{k}", [True])[:1])) for k in numbers}
-    return {key: array[0] for key, array in numbers.items() if there[key] and array.dtype != object}
 
 
 class Played(NamedTuple):
@@ -206,13 +219,20 @@ class Batch:
     ) -> None:
         """Make it; `check` refuses spaces that T3D cannot learn in."""
         self.name, self.num_envs = env_name(source), config.num_envs
-        usual = surroundings.settings()
+        self._usual = surroundings.settings()
+        self._step = 0
         with surroundings.undone():
-            self._env = env = make_batch(source, config, config.num_envs)
-        changed = surroundings.changes(usual)
-        if changed:
-            what = f"environment {self.name!r} changed {changed[0]}"
-            raise BadInput(f"{what}; {surroundings.ADVICE}")
+            self._env = make_batch(source, config, config.num_envs)
+        try:
+            self._take(config, check)
+        except BaseException:
+            self.close()
+            raise
+
+    def _take(self, config: Config, check: Callable[[Any, str], None]) -> None:
+        """Check what was made."""
+        env = self._env
+        self._require_unchanged()
         if env.num_envs != config.num_envs:
             what = f"{self.name!r} made a batch of {env.num_envs} environments"
             raise BadInput(f"{what}, and num_envs is {config.num_envs}: use {_count(env)}")
@@ -226,29 +246,38 @@ class Batch:
         self._mode = reset_mode(env, self.name)
         self._tally = BatchTally(config.log_info, self.num_envs)
         self._resetting = np.zeros(self.num_envs, np.bool_)
-        self._step = 0
         self._seen: Any = None
+
+    def _require_unchanged(self) -> None:
+        """Refuse a batch that has changed settings of this process, such as PyTorch's dtype."""
+        changed = surroundings.changes(self._usual)
+        if changed:
+            raise self._broken(f"it changed {changed[0]}; have it put that back")
 
     def _broken(self, what: str) -> BrokenEnvironment:
         return BrokenEnvironment(
             f"the batch of environments ({self.name}), step {self._step}: {what}"
         )
 
-    def _ask(self, what: str, method: Callable[..., Any], *given: Any, **named: Any) -> Any:
+    def _ask(self, what: str, method: Callable[[], Any], expected: str) -> Any:
         """Call a method of the batch, which is foreign."""
         try:
-            answer = method(*given, **named)
+            answer = method()
             set_handlers_again()
         except BaseException as error:
             raise_interrupt(error)
             raise self._broken(f"{what} raised {blame(error)}") from error
-        length = 2 if what.startswith("reset") else 5
-        if not isinstance(answer, (tuple, list)) or len(answer) != length:
-            expected = "(observations, infos)"
-            if length == 5:
-                expected = "(observations, rewards, terminations, truncations, infos)"
+        if not isinstance(answer, (tuple, list)) or len(answer) != len(expected.split(", ")):
             raise self._broken(f"{what} must return {expected}")
         return answer
+
+    def _begin(self, **how: Any) -> Array:
+        """Call `reset`; returns the states."""
+        with surroundings.undone():
+            answer = self._ask("reset()", lambda: self._env.reset(**how), "(observations, infos)")
+        self._require_unchanged()
+        self._seen = answer[0]
+        return self._rows(self._seen, self.num_envs)
 
     def _rows(self, observation: Any, count: int) -> Array:
         """Observations as rows of finite numbers, in memory of our own."""
@@ -297,8 +326,7 @@ class Batch:
         """Begin an episode in all of them; returns their states."""
         self._resetting[:] = False
         self._tally.clear()
-        self._seen, _ = self._ask("reset()", self._env.reset, seed=seed % 2**30)
-        return self._rows(self._seen, self.num_envs)
+        return self._begin(seed=seed % 2**30)
 
     def step(self, action: Array) -> Played:
         """Play one action in each."""
@@ -306,7 +334,8 @@ class Batch:
         action = action.astype(self.low.dtype)  # a copy: the batch may keep or change it
         if action.dtype != np.float32:  # rounded, it may lie a hair outside of the range
             action = np.clip(action, self.low, self.high)
-        answer = self._ask("step()", self._env.step, like(self._seen, action))
+        expected = "(observations, rewards, terminations, truncations, infos)"
+        answer = self._ask("step()", lambda: self._env.step(like(self._seen, action)), expected)
         self._seen, rewards, terminations, truncations, info = answer
         next_state = self._rows(self._seen, self.num_envs)
         reward = self._column("rewards", rewards, float)
@@ -317,12 +346,11 @@ class Batch:
         self._check_skipped(skipped, reward, terminated | truncated)
         ended = (terminated | truncated) & ~skipped
         state = next_state
-        infos = {int(index): EpisodeInfo() for index in np.flatnonzero(ended)}
         try:
-            self._tally.add(_arrays(info), ~skipped)
-            infos = {index: self._tally.end(index) for index in infos}
+            self._tally.add(_arrays(info), ~skipped, ended)
         except BaseException as error:  # an info is foreign: do without it
             raise_interrupt(error)
+        infos = {int(index): self._tally.end(int(index)) for index in np.flatnonzero(ended)}
         self._resetting = np.zeros(self.num_envs, np.bool_)
         if self._mode is AutoresetMode.NEXT_STEP:
             self._check_no_final(info, ended)
@@ -343,48 +371,55 @@ class Batch:
             )
             what = f"{what}{' and an end' if ends[index] else ''} in the step that resets it"
             advice = "if it resets itself in the same step, its metadata must say so"
-            raise self._broken(f"{what}; autoreset_mode is {self._mode}: {advice}")
+            advice = f"{advice}; if not, the reward of that step must be 0"
+            raise self._broken(f"{what}; autoreset_mode is {self._mode.name}: {advice}")
 
     def _check_no_final(self, info: dict[str, Any], ended: Array) -> None:
         if ended.any() and info.get("final_obs") is not None:
             what = "the info has final_obs, which only batches that reset in the same step have"
-            raise self._broken(f"{what}; autoreset_mode is {self._mode}")
+            raise self._broken(f"{what}; autoreset_mode is {self._mode.name}")
 
     def _with_finals(self, next_state: Array, info: dict[str, Any], ended: Array) -> Array:
         """The last states of episodes in place of the first ones of the next."""
+        if not ended.any():
+            return next_state
         next_state = next_state.copy()
+        finals = {"final_obs": as_array(info.get("final_obs"))}
         for index in np.flatnonzero(ended):
-            last = final_observation(info, int(index))
+            try:
+                last = final_observation(finals, int(index))
+            except BaseException as error:  # it has fewer rows, for example
+                raise_interrupt(error)
+                what = f"final_obs of the info has no row for environment {index}, which ended"
+                raise self._broken(f"{what}: {blame(error)}") from error
             if last is None:
                 what = f"environment {index} ended, and the info has no final_obs for it"
                 advice = "the state in which an episode ended would be lost"
-                raise self._broken(f"{what}; autoreset_mode is {self._mode}: {advice}")
+                raise self._broken(f"{what}; autoreset_mode is {self._mode.name}: {advice}")
             next_state[index] = self._rows(_batched(last), 1)[0]
         return next_state
 
     def _reset_some(self, ended: Array, before: Array) -> Array:
         """Begin the next episodes of those that ended; the others must stay where they are."""
-        mask = ended.copy()
-        self._seen, _ = self._ask("reset()", self._env.reset, options={"reset_mask": mask})
-        state = self._rows(self._seen, self.num_envs)
+        state = self._begin(options={"reset_mask": ended.copy()})
         moved = np.flatnonzero(~ended & (state != before).any(axis=1))
         if len(moved):
             what = f"reset() with a reset_mask changed environment {moved[0]}, which had not ended"
-            raise self._broken(f"{what}; autoreset_mode is {self._mode}")
+            raise self._broken(f"{what}; autoreset_mode is {self._mode.name}")
         return state
 
     def close(self) -> None:
-        """End it."""
-        with surroundings.undone():
-            self._env.close()
+        """End it, if it does so in time. An error in that does not matter any more."""
+        try:
+            with surroundings.undone(), surroundings.time_limited(_CLOSE_LIMIT):
+                self._env.close()
+        except BaseException as error:
+            raise_interrupt(error)
 
 
 def _arrays(info: dict[Any, Any]) -> dict[Any, Any]:
-    """An info whose numbers are NumPy's, those of `final_info` too."""
-    return {
-        key: _arrays(value) if key == "final_info" and isinstance(value, dict) else as_array(value)
-        for key, value in info.items()
-    }
+    """An info whose numbers are NumPy's, without observations."""
+    return {key: as_array(value) for key, value in info.items() if key != "final_obs"}
 
 
 def _count(env: Any) -> str:

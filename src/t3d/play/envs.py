@@ -333,7 +333,8 @@ class EnvMaker:
         name, config = self.name, self.config
         mode = "rgb_array" if config.pixels else render_mode
         pooled = config.env_backend == "envpool"
-        if render_mode and config.env_backend == "batched" and name not in gym.registry:
+        registered = name.rpartition(":")[2]
+        if render_mode and config.env_backend == "batched" and registered not in gym.registry:
             advice = "t3d record RUN --env NAME plays in another environment"
             raise BadInput(f"{name!r} is played in batches, of which no video is made; {advice}")
         if pooled and (config.env_kwargs or config.wrap):

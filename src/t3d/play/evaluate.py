@@ -64,14 +64,16 @@ class Score(NamedTuple):
         }
 
 
-def evaluation_env(maker: EnvMaker) -> EvaluationEnv:
-    """What to evaluate in: one environment in this process, or some in processes of their own."""
+def evaluation_env(maker: EnvMaker, episodes: int | None = None) -> EvaluationEnv:
+    """What to play so many episodes in: an environment here, or some in processes of their own.
+
+    The number is that of the config's evaluations by default.
+    """
     config = maker.config
-    count = config.eval_envs
-    if count is None:
-        in_processes = config.env_backend == "processes" and not config.collectors
-        # One more than cores: while the policy chooses an action for one, all cores are busy.
-        count = min(cores() + 1, config.eval_episodes) if in_processes else 1
+    in_processes = config.env_backend == "processes" and not config.collectors
+    # One more than cores: while the policy chooses an action for one, all cores are busy.
+    count = config.eval_envs or (cores() + 1 if in_processes else 1)
+    count = min(count, config.eval_episodes if episodes is None else episodes)
     maker = maker.for_evaluation()
     return WorkerEnv(maker, count) if count > 1 else separate_env(maker)
 

@@ -139,70 +139,59 @@ class BatchTally:
     def clear(self) -> None:
         """Begin an episode in all of them."""
         self._sums: dict[str, Any] = {}  # by key: the sums, and of how many
-        self._last: dict[Any, Any] = {}
+        self._last: dict[str, Any] = {}  # by key: the numbers of the last step
+        self._there: dict[str, Any] = {}  # by key: who has one
 
-    def add(self, info: dict[Any, Any], played: Any) -> None:
-        """Add the infos of one step of those that played it."""
-        self._last = info
+    def add(self, info: dict[Any, Any], played: Any, ended: Any) -> None:
+        """Add the infos of one step of those that played it.
+
+        If there is a `final_info`, it is of the episodes that ended, and what the info itself says
+        of these environments is of their next episodes.
+        """
         final = info.get("final_info")
-        if isinstance(final, dict):
-            self._last = info | self._with(final)
-        sample = {key: self._number(key, 0) for key in self._last if type(key) is str}
+        self._last, self._there = {}, {}
+        for part, whose in ((info, ~ended), (final, ended)) if final else ((info, played),):
+            self._take(part, whose & played)
+        sample = {key: number(values[0]) for key, values in self._last.items()}
         for key in recorded(sample, self._log_info):
-            values = self._numbers(key)
-            if values is None:
-                continue
             if key not in self._sums:
                 if len(self._sums) == LIMIT:
                     continue
                 self._sums[key] = np.zeros((2, self._num_envs))
-            values = values.astype(np.float64)
-            there = played & self._there(key) & (np.abs(values) <= _LARGEST)
+            values = self._last[key].astype(np.float64)
+            there = self._there[key] & (np.abs(values) <= _LARGEST)
             self._sums[key] += np.where(there, values, 0.0), there
 
-    def _with(self, final: dict[Any, Any]) -> dict[Any, Any]:
-        """The infos of last steps, in place of those of the next episodes' first."""
-        merged: dict[Any, Any] = {}
-        for key in final:
-            now, then = self._numbers(key), self._there(key)
-            then &= now is not None
-            last = final[key]
-            if type(key) is not str or key[:1] == "_" or np.shape(last) != (self._num_envs,):
+    def _take(self, info: Any, whose: Any) -> None:
+        """Note the numbers that an info has of some environments."""
+        for key, values in info.items() if isinstance(info, dict) else ():
+            if type(key) is not str or key[:1] == "_" or not self._is_column(values):
                 continue
-            mask = np.asarray(final.get(f"_{key}", np.ones(self._num_envs)), np.bool_)
-            merged[key] = np.where(mask, last, np.zeros_like(last) if now is None else now)
-            merged[f"_{key}"] = mask | then
-        return merged
+            # By Gymnasium's rule, `_x` says which environments have the number `x`.
+            mask = info.get(f"_{key}")
+            there = whose & mask.astype(np.bool_) if self._is_column(mask) else whose
+            before = self._last.get(key, np.zeros_like(values))
+            self._last[key] = np.where(there, values, before)
+            self._there[key] = self._there.get(key, False) | there
 
-    def _there(self, key: str) -> Any:
-        """Which environments have this number: by Gymnasium's rule, `_x` says it of `x`."""
-        mask = self._last.get(f"_{key}")
-        if isinstance(mask, np.ndarray) and mask.shape == (self._num_envs,):
-            return mask.astype(np.bool_)
-        return np.ones(self._num_envs, np.bool_)
-
-    def _number(self, key: str, index: int) -> float | None:
-        """An environment's number; None if there is none."""
-        values = self._numbers(key)
-        return None if values is None else number(values[index])
-
-    def _numbers(self, key: str) -> Any:
-        """The array of this name, if it has a number of each environment; else None."""
-        values = self._last.get(key)
-        if not isinstance(values, np.ndarray) or values.shape != (self._num_envs,):
-            return None
-        return values if values.dtype.kind in "fiub" else None
+    def _is_column(self, values: Any) -> bool:
+        """Whether this has a number of each environment."""
+        is_array = isinstance(values, np.ndarray) and values.shape == (self._num_envs,)
+        return is_array and values.dtype.kind in "fiub"
 
     def end(self, index: int) -> EpisodeInfo:
         """What an environment's episode comes to; it begins again from nothing."""
-        ends = [self._number(key, index) for key in _SUCCESS if self._there(key)[index]]
-        success = next((end != 0 for end in ends if end is not None), None)
+        ends = [self._last[key][index] for key in _SUCCESS if self._has(key, index)]
+        success = bool(ends[0] != 0) if ends else None
         means = {}
         for key, (sums, counts) in self._sums.items():
             if counts[index]:
                 means[shown_name(key)] = float(sums[index] / counts[index])
             sums[index] = counts[index] = 0.0
         return EpisodeInfo(success, means)
+
+    def _has(self, key: str, index: int) -> bool:
+        return key in self._there and bool(self._there[key][index])
 
 
 class Survey:

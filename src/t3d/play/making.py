@@ -93,7 +93,7 @@ def _made(
     if not isinstance(env, gym.Env):
         what = f"{name!r} made a {type(env).__name__}; expected a gymnasium.Env"
         batched = isinstance(env, gym.vector.VectorEnv)
-        raise BadInput(f"{what}{', or play it with --env-backend batched' if batched else ''}")
+        raise BadInput(f"{what}{'; play a batch with --env-backend batched' if batched else ''}")
     if lent(source) is source and not _claim(env):
         advice = "make a new one at each call, or train with --single-env (single_env=True)"
         raise BadInput(f"{name!r} returned an environment that is in use already; {advice}")

@@ -69,7 +69,8 @@ class Observer:
             self._actions = [np.zeros(action_space.shape, np.float32)] * config.action_history
             vector += config.action_history * len(self._low)
         self.layout = Layout(vector, sizes, self._depth if images else 1)
-        self._plain = len(self.parts) == 1 and not (images or self._actions or self._depth > 1)
+        alone = len(self.parts) == 1 and self.parts[0].key is None
+        self._plain = alone and not (images or self._actions or self._depth > 1)
         self._frames: list[Array] = []
 
     def _image_size(self, part: _Part, name: str) -> Image:

@@ -120,15 +120,17 @@ class Pool(gym.vector.VectorEnv[Any, Array, Array]):
         self.metadata = {"autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP}
         self.num_envs, self._task = num_envs, task
         self._pool = self._make(0)
-        with no_warnings():  # at their first use: that bounds are rounded
-            self.single_observation_space = self._pool.observation_space
-            self.single_action_space = self._pool.action_space
+        self.single_observation_space = self._pool.observation_space
+        self.single_action_space = self._pool.action_space
         limit = self._pool.spec.config.max_episode_steps
         self.spec = gym.envs.registration.EnvSpec(task, max_episode_steps=limit)
 
     def _make(self, seed: int) -> Any:
         options = {"num_envs": self.num_envs, "seed": seed % 2**31}
-        return _library().make(self._task, env_type="gymnasium", **options)
+        pool = _library().make(self._task, env_type="gymnasium", **options)
+        with no_warnings():  # at their first use: that bounds are rounded
+            _ = pool.observation_space, pool.action_space
+        return pool
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -19,6 +19,7 @@ from t3d.base.text import one_line
 from t3d.play.envs import Answer, EnvMaker, Settings, Spaces, env_role
 from t3d.play.serving import LOOK_EVERY, Row, serve
 
+_SETTLE_LIMIT = 2.0  # seconds that processes have to answer when nobody waits for it any more
 _START_LIMIT = 300.0  # seconds that a new process has to import and make its environment
 
 
@@ -86,7 +87,9 @@ class Workers:
             what = f"environment {name!r} cannot be sent to a process of its own"
             why = "it is a lambda or a local function" if "<" in name else one_line(error)
             advice = "define it with def or class at the top of a module, and pass that"
-            raise BadInput(f"{what}: {why}; {advice}, or use --env-backend inline") from error
+            processes = self._maker.config.env_backend == "processes"
+            other = "use --env-backend inline" if processes else "leave out --eval-envs"
+            raise BadInput(f"{what}: {why}; {advice}, or {other}") from error
         finally:
             theirs.close()
         self.processes[index], self._pipes[index] = process, mine
@@ -204,6 +207,8 @@ class Workers:
 
     def ask(self, index: int, command: str, *arguments: Any) -> None:
         """Have one do something, and do not wait for it: `some_answers` has what comes of it."""
+        if self._pipes[index] is None:
+            self._restart(index, "was left behind")
         self._ask(index, command, *arguments)
         self._due[index] = time.monotonic() + self._deadline
 
@@ -226,6 +231,9 @@ class Workers:
                 del self._due[index]
                 answers[index] = self._answer(index, due)
         for index, answer in answers.items():
+            if isinstance(answer, _Lost):
+                self._kill(index)
+        for index, answer in answers.items():
             answers[index] = None
             if isinstance(answer, _Lost):
                 self._restart(index, answer.why)
@@ -234,13 +242,13 @@ class Workers:
         return answers
 
     def settle(self) -> None:
-        """Wait for all answers to `ask`, and drop them."""
+        """Drop all answers to `ask`. A process that does not soon answer is killed."""
+        until = time.monotonic() + _SETTLE_LIMIT
         while self._due:
             index, due = self._due.popitem()
             with suppress(T3DError):  # nobody is interested any more
-                answer = self._answer(index, due)
-                if isinstance(answer, _Lost):
-                    self._restart(index, answer.why)
+                if isinstance(self._answer(index, min(due, until)), _Lost):
+                    self._kill(index)
 
     def configure(self, index: int, settings: Settings) -> None:
         """Set attributes of an environment whenever it begins an episode, from the next one on."""

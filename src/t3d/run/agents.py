@@ -120,8 +120,6 @@ def evaluate(
     if env is None and player.env_name is None:
         what = "the agent was made by hand and names no environment"
         raise BadInput(f"{what}; pass env=... (t3d eval: --env NAME)")
-    if eval_envs is not None:
-        config = dataclasses.replace(config, eval_envs=eval_envs, collectors=None)
     number = 0
 
     def numbers() -> Iterator[int]:
@@ -135,7 +133,11 @@ def evaluate(
         beat()
         return False
 
-    played = evaluation_env(EnvMaker.variant(config, env, env_kwargs))
+    maker = EnvMaker.variant(config, env, env_kwargs)
+    if eval_envs is not None:
+        knobs = dataclasses.replace(maker.config, eval_envs=eval_envs, collectors=None)
+        maker = dataclasses.replace(maker, config=knobs)
+    played = evaluation_env(maker, episodes)
     try:
         spaces_of(played).require_same(
             played.name, agent_spaces(player), "the environment of the agent"

@@ -33,6 +33,11 @@ def changes(
             continue
         where = f" at step {valid.manifest.step:,}" if valid else ""
         what = f"{name} was {_shown(before)}{where}, is {_shown(now)}"
+        if name == "env_backend" and "batched" in (before, now):
+            advice = f"resume with --env-backend {before}"
+            raise BadInput(
+                f"{what}; the episodes of a batch cannot be continued elsewhere: {advice}"
+            )
         if name in FIXED:
             back = "" if name in wanted else f"put it back in {folder.path / 'config.json'}, or "
             raise BadInput(f"{what}; {name} cannot change during a run: {back}train a new one")

@@ -83,8 +83,11 @@ def examine(maker: EnvMaker, seconds: float = 5.0) -> Diagnosis:
         _check_scales(env.layout, played, config, diagnosis)
         _check_info(played, config, diagnosis)
     _check_random_steps(config, diagnosis)
-    _check_rules(maker, diagnosis)
-    _check_determinism(maker, seconds, diagnosis)
+    if config.env_backend == "batched":
+        diagnosis.facts["deterministic"] = "not known: a batch cannot repeat an episode"
+    else:
+        _check_rules(maker, diagnosis)
+        _check_determinism(maker, seconds, diagnosis)
     updates_per_second = _updates_per_second(env, memory, config, seconds)
     _check_speed(env.layout, played, updates_per_second, config, diagnosis)
     _check_memory(memory, config, diagnosis)
@@ -206,7 +209,10 @@ def _check_time_limit(
     diagnosis.facts["time limit"] = f"{limit:,} steps" if limit else own
     if not limit and not cut:
         what = "there is no time limit: an episode or an evaluation may never end"
-        diagnosis.advise(f"{what}; use --max-episode-steps", max_episode_steps=1000)
+        if config.env_backend == "batched":
+            diagnosis.advise(f"{what}; have the simulator truncate them")
+        else:
+            diagnosis.advise(f"{what}; use --max-episode-steps", max_episode_steps=1000)
 
 
 def _check_scales(layout: Layout, played: RandomPlay, config: Config, diagnosis: Diagnosis) -> None:
@@ -302,13 +308,16 @@ def _check_speed(
 ) -> None:
     kind, why = agent_class(config, layout)
     steps_per_second = played.steps / max(played.seconds, 1e-9)
-    diagnosis.facts["environment's speed"] = f"{_rate(steps_per_second)} steps/s"
+    alone = ", one of a batch alone" if config.env_backend == "batched" else ""
+    diagnosis.facts["environment's speed"] = f"{_rate(steps_per_second)} steps/s{alone}"
     reason = f" ({why})" if why else ""
     speed = f"{_rate(updates_per_second)} per second"
     diagnosis.facts["updates"] = f"{speed}, engine {kind.engine}{reason}"
     total = _duration(_predict(played, updates_per_second, config))
     diagnosis.facts[f"{config.steps:,} steps"] = f"about {total}, without evaluations"
     step, learning = 1 / steps_per_second, config.updates_per_step / updates_per_second
+    if alone:
+        return
     if step > max(learning, _SLOW) and config.num_envs == 1 and not config.rate:
         flags: dict[str, Any] = {"num_envs": 4, "env_backend": "processes"}
         what = "the environment is slower than learning"

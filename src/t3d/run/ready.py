@@ -180,6 +180,10 @@ class Curriculum(Watcher):
                 name = knob.replace("_", "-")
                 what = f"Curriculum cannot set {self.attribute!r} with --{name}"
                 raise BadInput(f"{what}; train without --{name}, or without the curriculum")
+        if config.env_backend == "batched":
+            what = f"Curriculum cannot set {self.attribute!r} in a batch of environments"
+            advice = "train with --env-backend inline or processes, or without the curriculum"
+            raise BadInput(f"{what}; {advice}")
         once = replace(maker, config=replace(config, env_restarts=0))
         with closing(make_vector(once, range(1))) as env:
             env.configure(0, {self.attribute: self._first})
