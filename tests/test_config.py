@@ -102,6 +102,7 @@ WAYS = {
     **dict.fromkeys(["load", "load_model"], ("--from RUN", "from_run=RUN", "t3d resume")),
     "exp_name": ("--run PATH", "run=PATH"),
     "policy": ("TD3", "--hidden", "--body", "--agent"),
+    "prior": ("--from RUN --from-memory", "t3d.Start(RUN, memory=True)"),
     "reset_num_timesteps": ("t3d resume RUN --steps N", "t3d.resume"),
     "save_model": ("always saved",),
 }

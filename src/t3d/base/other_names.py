@@ -97,6 +97,8 @@ OTHER_WAYS = {
     "load_model": _LOADED,
     "log_dir": f"{_FOLDER}; TensorBoard's files are always in it",
     "policy": "the algorithm is TD3; --hidden sets its networks, --body or --agent replaces them",
+    "prior": "--from RUN --from-memory, from_run=t3d.Start(RUN, memory=True) in Python, start with"
+    " the networks and the memory of another run",
     "progress_bar": _SHOWN,
     "quiet": _SHOWN,
     "reset_num_timesteps": "t3d resume RUN --steps N continues a run, in Python t3d.resume",
