@@ -232,6 +232,8 @@ def distance(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> fl
     for name, tensor in other.items():
         if not tensor.is_floating_point():
             continue
+        if one[name].shape != tensor.shape:  # one has stopped earlier: it has fewer rows
+            return math.inf
         mine, theirs = one[name].double(), tensor.double()
         same = (mine == theirs) | (mine.isnan() & theirs.isnan())
         error = torch.where(same, 0.0, mine - theirs).norm()

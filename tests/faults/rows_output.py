@@ -232,7 +232,7 @@ def _unwritten(name: str, words: list[str], output: str, place: Path, digest: st
         expected = {2}
     if code not in expected or "Traceback" in err + out:
         return f"exit {code}: {err}"
-    lines = err.splitlines()
+    lines = [line for line in err.splitlines() if not line.endswith("loading PyTorch ...")]
     if len(lines) > 1 or not all(line.startswith("t3d: ") for line in lines):
         return f"more than a line: {err}"
     if (essential or (training and output in ("full", "closed"))) and not lines:
