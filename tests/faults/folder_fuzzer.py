@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from safetensors.numpy import load, save
 
 import t3d
@@ -318,6 +319,8 @@ def fuzz(
     folder: Path, change: Change, command: Callable[[Path], list[str]], scratch: Path
 ) -> tuple[str, str]:
     """What was done, and what went wrong when a command met a changed copy of a folder."""
+    # A command is a fork, in which PyTorch would wait for its threads: they are not there.
+    torch.set_num_threads(1)
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()
     target = shutil.copytree(folder, scratch / "folder", symlinks=True)
