@@ -57,7 +57,7 @@ OTHER: dict[str, Any] = {
     **{"wrap": ["helpers.own_wrappers:Scale", "factor=0.5"], "eval_env_kwargs": {"g": 6}},
     **{"eval_env": "helpers.own_wrappers:pendulum", "single_env": True, "rate": 1e4},
     **{"action_history": 2, "log_info": "none", "test_episodes": 3, "track": ["trackio"]},
-    **{"embedding": 64, "encoder_hidden": [9], "target_every": 7},
+    **{"embedding": 64, "encoder_hidden": [9], "target_every": 7, "eval_envs": 2},
 }
 
 
