@@ -41,6 +41,7 @@ format: .venv/ready-test
 figures: .venv/ready-test
 	$(bin)/python docs/draw_steps.py
 	$(bin)/python docs/draw_td7.py
+	$(bin)/python benchmarks/draw_minutes.py
 	$(bin)/python docs/link_steps.py
 
 # T3D beside its peers, each in a virtual environment of its own: docs/speed.md.

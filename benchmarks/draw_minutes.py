@@ -21,20 +21,20 @@ Groups = dict[tuple[str, str], list[dict[str, Any]]]
 
 def groups() -> Groups:
     """The runs of each environment and name, in the order of their seeds."""
-    found: Groups = defaultdict(list)
+    by_task: Groups = defaultdict(list)
     for path in sorted((HERE / "results" / "minutes").glob("*.json")):
         run = json.loads(path.read_text())
-        found[run["env"], run["name"]].append(run)
-    return found
+        by_task[run["env"], run["name"]].append(run)
+    return by_task
 
 
-def table(found: Groups) -> str:
+def table(by_task: Groups) -> str:
     """A row for each environment and name."""
     lines = [
         "| environment | score | preset | minutes: median (each seed) | steps: median |",
         "| --- | --- | --- | --- | --- |",
     ]
-    for (env, name), runs in found.items():
+    for (env, name), runs in by_task.items():
         minutes = [run["passed"][0] if run["passed"] else float("inf") for run in runs]
         steps = [run["passed"][2] if run["passed"] else float("inf") for run in runs]
         middle, each = _shown(statistics.median(minutes)), ", ".join(map(_shown, minutes))
@@ -49,12 +49,12 @@ def _shown(minutes: float) -> str:
     return "not passed" if minutes == float("inf") else f"{minutes:.1f}"
 
 
-def draw(found: Groups) -> None:
+def draw(by_task: Groups) -> None:
     """Return against minutes of training, a line for each seed."""
-    envs = list(dict.fromkeys(env for env, _ in found))
+    envs = list(dict.fromkeys(env for env, _ in by_task))
     figure = plots.new_figure(6.5 * len(envs), 4.2)
     for axes, env in zip(figure.subplots(1, len(envs), squeeze=False)[0], envs):
-        named = [(name, runs) for (of, name), runs in found.items() if of == env]
+        named = [(name, runs) for (of, name), runs in by_task.items() if of == env]
         for colour, (name, runs) in enumerate(named):
             for number, run in enumerate(runs):
                 label = {"label": f"{name}, {len(runs)} seeds"} if number == 0 else {}
@@ -79,9 +79,9 @@ def with_table(text: str, rows: str) -> str:
 
 def main() -> None:
     """Write both."""
-    found = groups()
-    draw(found)
-    PAGE.write_text(with_table(PAGE.read_text(), table(found)))
+    by_task = groups()
+    draw(by_task)
+    PAGE.write_text(with_table(PAGE.read_text(), table(by_task)))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """How many minutes of training a score takes: wall clock, with nothing else running.
 
-    python benchmarks/time_to_score.py ENV SCORE [--name NAME] [--seeds 5] [--minutes 20] ...
+    python benchmarks/time_to_score.py ENV SCORE [--name NAME] [--seeds 5] [OPTION ...]
 
 trains one run after the other, seeds 0, 1, 2 ..., each until the mean of three evaluations in a
-row is SCORE or better, or for so many minutes. OPTIONs are those of `t3d train`, such as
+row is SCORE or better, or for --minutes (20). OPTIONs are those of `t3d train`, such as
 `--preset fast`. NAME stands for them in the files. Evaluations do not count: their time is kept
 apart. Nor does what comes before the first step, such as compiling the engine once, which takes
 some 20 seconds.
@@ -49,8 +49,8 @@ class Clock(t3d.Watcher):
 
     def _since(self) -> float:
         now = time.perf_counter()
-        passed, self._last = now - self._last, now
-        return passed
+        seconds, self._last = now - self._last, now
+        return seconds
 
     def on_step(self, step: int) -> str | None:
         """Count the step, and what came before it but no evaluation."""

@@ -517,16 +517,20 @@ class Config:
             value = checked(field, knob_types[field.name], getattr(self, field.name))
             object.__setattr__(self, field.name, value)
         calls("wrap", self.wrap)
+        self._require_no_collectors()
         self._require_one_env()
 
-    def _require_one_env(self) -> None:
-        """Refuse what does not go with one environment, one that keeps to a rate, or collectors."""
+    def _require_no_collectors(self) -> None:
+        """Refuse collectors where evaluations or a batch are played in this process."""
         if self.collectors and self.eval_envs:
             advice = "leave out --eval-envs"
             raise BadInput(f"with --collectors, these play the evaluation episodes; {advice}")
         if self.collectors and self.env_backend == "batched":
             advice = "leave out --collectors"
             raise BadInput(f"a batch of environments is played in this process; {advice}")
+
+    def _require_one_env(self) -> None:
+        """Refuse what does not go with one environment, or with one that keeps to a rate."""
         fitting = {"num_envs": 1, "collectors": None, "env_backend": "inline", "eval_envs": None}
         if self.single_env:
             fitting["remake_envs"] = False

@@ -95,8 +95,8 @@ def evaluate(words: list[str]) -> int:
 
     typed_env = _require_trust(typed, config_of(typed.run))
     with say.own_stdout():
-        played = {"episodes": typed.episodes, "seed": typed.seed, "eval_envs": typed.eval_envs}
-        score = play(typed.run, which=typed.agent, **played, **typed_env)
+        arguments = {"episodes": typed.episodes, "seed": typed.seed, "eval_envs": typed.eval_envs}
+        score = play(typed.run, which=typed.agent, **arguments, **typed_env)
     if typed.json:
         facts = {"mean": score.mean, "std": score.std, "returns": score.returns}
         facts |= {"success": score.success, "successes": [each.success for each in score.infos]}

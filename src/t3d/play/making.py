@@ -89,7 +89,7 @@ def _made(
         draw_without_a_screen()
     # An environment that cannot be rendered need not take the argument.
     rendering: dict[str, Any] = {"render_mode": render_mode} if render_mode else {}
-    env = made(source, name, factory(source), arguments, rendering)
+    env = call_maker(source, name, factory(source), arguments, rendering)
     if not isinstance(env, gym.Env):
         what = f"{name!r} made a {type(env).__name__}; expected a gymnasium.Env"
         batched = isinstance(env, gym.vector.VectorEnv)
@@ -100,7 +100,7 @@ def _made(
     return env
 
 
-def made(
+def call_maker(
     source: EnvSource,
     name: str,
     make: Callable[..., Any],

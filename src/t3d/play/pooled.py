@@ -48,6 +48,14 @@ def _library() -> Any:
     return envpool
 
 
+def _new_pool(task: str, num_envs: int, seed: int, **options: Any) -> Any:
+    options |= {"num_envs": num_envs, "seed": seed % 2**31}
+    pool = _library().make(task, env_type="gymnasium", **options)
+    with no_warnings():  # at their first use: that bounds are rounded
+        _ = pool.observation_space, pool.action_space
+    return pool
+
+
 class PooledEnv(gym.Env[Any, Array]):
     """One environment of EnvPool, with Gymnasium's interface.
 
@@ -69,13 +77,8 @@ class PooledEnv(gym.Env[Any, Array]):
         self.spec = gym.envs.registration.EnvSpec(task, again, max_episode_steps=limit)
 
     def _make_pool(self, seed: int) -> Any:
-        options: dict[str, Any] = {"num_envs": 1, "num_threads": 1, "seed": seed % 2**31}
-        if self.render_mode:
-            options["render_mode"] = self.render_mode
-        pool = _library().make(self._task, env_type="gymnasium", **options)
-        with no_warnings():  # at their first use: that bounds are rounded
-            _ = pool.observation_space, pool.action_space
-        return pool
+        rendering = {"render_mode": self.render_mode} if self.render_mode else {}
+        return _new_pool(self._task, 1, seed, num_threads=1, **rendering)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -119,24 +122,17 @@ class Pool(gym.vector.VectorEnv[Any, Array, Array]):
     def __init__(self, task: str, num_envs: int) -> None:
         self.metadata = {"autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP}
         self.num_envs, self._task = num_envs, task
-        self._pool = self._make(0)
+        self._pool = _new_pool(task, num_envs, 0)
         self.single_observation_space = self._pool.observation_space
         self.single_action_space = self._pool.action_space
         limit = self._pool.spec.config.max_episode_steps
         self.spec = gym.envs.registration.EnvSpec(task, max_episode_steps=limit)
 
-    def _make(self, seed: int) -> Any:
-        options = {"num_envs": self.num_envs, "seed": seed % 2**31}
-        pool = _library().make(self._task, env_type="gymnasium", **options)
-        with no_warnings():  # at their first use: that bounds are rounded
-            _ = pool.observation_space, pool.action_space
-        return pool
-
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode in all of them."""
-        self._pool = self._make(0 if seed is None else seed)
+        self._pool = _new_pool(self._task, self.num_envs, seed or 0)
         observation, info = self._pool.reset()
         return observation, info
 
